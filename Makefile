@@ -1,0 +1,34 @@
+# Two commands matter: `make demo` and `make test`. Each one makes its own environment in .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+
+.PHONY: demo test lint types check test-slow bench clean
+
+demo: $(STAMP)
+	$(BIN)/bayesrule demo --out demo
+
+test: lint types check
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+check: $(STAMP)
+	$(BIN)/pytest -m "not slow" -n 2
+
+test-slow: $(STAMP)
+	$(BIN)/pytest -m slow
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "Python 3.10 or newer is needed: make PYTHON=python3.11"'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test]"
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) demo build .pytest_cache .mypy_cache .ruff_cache

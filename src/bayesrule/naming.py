@@ -1,0 +1,63 @@
+"""Objects by name: every method, likelihood and prior can be given as an object or by its short name.
+
+A *named* object is a frozen dataclass with a class attribute ``name``. That is enough to pick it by name (with the
+nearest valid name in the error), and to write it to a file and read it back without running code from the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+
+class Named:
+    """Base of everything that can be picked by a short name."""
+
+    name: ClassVar[str]
+
+
+T = TypeVar("T", bound=Named)
+
+
+def unknown(kind: str, given: str, valid: Iterable[str]) -> ValueError:
+    """The error for a name that does not exist, with the nearest one that does.
+
+    >>> unknown("method", "swagg", ["map", "swag"])
+    ValueError("unknown method 'swagg': did you mean 'swag'? Valid: map, swag")
+    """
+    options = sorted(valid)
+    near = difflib.get_close_matches(given, options, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return ValueError(f"unknown {kind} {given!r}: {hint}Valid: {', '.join(options)}")
+
+
+def choose(kind: str, given: str | T, options: Mapping[str, type[T]]) -> T:
+    """The object that ``given`` stands for: itself, or the named class with its defaults."""
+    if isinstance(given, str):
+        if given not in options:
+            raise unknown(kind, given, options)
+        return options[given]()
+    if not isinstance(given, Named):
+        raise TypeError(f"{kind} must be a name or a {kind} object, not {type(given).__name__}: {given!r}")
+    return given
+
+
+def to_spec(thing: Any) -> Any:
+    """A named object as plain data: its name and its fields, nested objects included."""
+    if isinstance(thing, Named):
+        fields = {f.name: to_spec(getattr(thing, f.name)) for f in dataclasses.fields(thing)}  # type: ignore[arg-type]
+        return {"name": thing.name, "fields": fields}
+    return thing
+
+
+def from_spec(kind: str, spec: Mapping[str, Any], options: Mapping[str, type[T]]) -> T:
+    """Undo `to_spec`. Only classes listed in ``options`` can come out."""
+    name, fields = spec["name"], dict(spec["fields"])
+    if name not in options:
+        raise unknown(kind, name, options)
+    for key, value in fields.items():
+        if isinstance(value, Mapping) and set(value) == {"name", "fields"}:
+            fields[key] = from_spec(kind, value, options)
+    return options[name](**fields)
