@@ -1,0 +1,264 @@
+"""Data as the training loop sees them: N examples, in batches whose order is a function of a seed.
+
+An epoch of N examples has S = ⌈N / batch size⌉ batches of ⌊N/S⌋ or ⌈N/S⌉ examples (as `numpy.array_split`), every
+example once. Nearly equal batches keep the mean over batches the mean over examples, and leave no batch of one, which
+BatchNorm would refuse.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast, final
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler
+
+from bayesrule.data import inputs
+from bayesrule.data.inputs import Inputs
+from bayesrule.data.scaling import Scaling
+
+
+class Batch(NamedTuple):
+    """Examples: inputs and targets of the same length."""
+
+    x: Inputs
+    y: Tensor
+
+
+class Data(ABC):
+    """N examples and the units they are in."""
+
+    scaling: Scaling
+
+    @property
+    @abstractmethod
+    def n(self) -> int:
+        """The number of examples: N in the objective."""
+
+    @abstractmethod
+    def steps(self, batch_size: int) -> int:
+        """The number of batches of an epoch."""
+
+    @abstractmethod
+    def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
+        """One epoch, shuffled: a function of ``seed``, which leaves torch's global generator as it was."""
+
+    @abstractmethod
+    def ordered(self, batch_size: int) -> Iterator[Batch]:
+        """Every example once, in the data's own order."""
+
+    @abstractmethod
+    def all(self) -> Batch:
+        """Every example in one batch."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A sha256 of the contents, so that a run is resumed on the data it was started on."""
+
+    @abstractmethod
+    def to(self, dtype: torch.dtype) -> Data:
+        """The same data with floating tensors in ``dtype``."""
+
+
+@final
+class Arrays(Data):
+    """Examples in memory. Integer and boolean targets become int64; all numbers must be finite.
+
+    >>> data = Arrays(torch.arange(5.0)[:, None], torch.arange(5))
+    >>> [len(y) for x, y in data.batches(batch_size=2, seed=0)]
+    [2, 2, 1]
+    """
+
+    def __init__(self, x: Inputs, y: Tensor, scaling: Scaling | None = None) -> None:
+        self.x, self.y, self.scaling = x, _labels(y), scaling or Scaling()
+        n = inputs.length(x)
+        if y.ndim == 0:
+            raise ValueError(f"y must have one target for each of the {n} examples, got the single number {y.item()}")
+        if n != len(y):
+            raise ValueError(f"X and y must have the same number of examples, got {n} in X and {len(y)} in y")
+        if n == 0:
+            raise ValueError("X and y must hold at least one example, got none")
+        for name, part in (*inputs.named(x), ("y", y)):
+            check_finite(name, part)
+
+    @property
+    def n(self) -> int:
+        """The number of examples."""
+        return len(self.y)
+
+    def steps(self, batch_size: int) -> int:
+        """⌈n / batch_size⌉."""
+        return _steps(self.n, batch_size)
+
+    def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
+        """One epoch, shuffled by ``seed`` alone."""
+        for index in _order(self.n, seed).tensor_split(self.steps(batch_size)):
+            yield Batch(inputs.take(self.x, index), self.y.index_select(0, index.to(self.y.device)))
+
+    def ordered(self, batch_size: int) -> Iterator[Batch]:
+        """Every example once, in order."""
+        for index in torch.arange(self.n).tensor_split(self.steps(batch_size)):
+            rows = slice(int(index[0]), int(index[-1]) + 1)
+            yield Batch(inputs.each(lambda t, rows=rows: t[rows], self.x), self.y[rows])
+
+    def all(self) -> Batch:
+        """Every example, without a copy."""
+        return Batch(self.x, self.y)
+
+    def fingerprint(self) -> str:
+        """The sha256 of inputs, targets and scaling."""
+        return _sha256(self.n, Batch(self.x, self.y), self.scaling)
+
+    def to(self, dtype: torch.dtype) -> Arrays:
+        """The same examples in ``dtype``; the scaling keeps its own double precision."""
+        return Arrays(inputs.to(self.x, dtype), cast(Tensor, inputs.to(self.y, dtype)), self.scaling)
+
+
+@final
+class Loader(Data):
+    """Examples from a torch `DataLoader`, which keeps its own batch size, or from a `Dataset`.
+
+    N is the length of the data set, also when the loader drops the last batch. While a batch is made, torch's global
+    generator is lent to the loader, seeded, and then given back: shuffling and random augmentation (by torch) are a
+    function of the seed, and the user's random numbers are untouched. A generator of the loader's own is re-seeded.
+
+    >>> class Squares(Dataset):
+    ...     def __len__(self): return 5
+    ...     def __getitem__(self, i): return torch.tensor([float(i)]), float(i * i)
+    >>> [y.tolist() for x, y in Loader(Squares()).ordered(batch_size=3)]
+    [[0.0, 1.0, 4.0], [9.0, 16.0]]
+    """
+
+    def __init__(self, source: DataLoader[Any] | Dataset[Any], dtype: torch.dtype | None = None) -> None:
+        self.scaling, self._source, self._dtype = Scaling(), source, dtype
+        self._loader = source if isinstance(source, DataLoader) else None
+        self._dataset: Dataset[Any] = source.dataset if isinstance(source, DataLoader) else source
+        if not hasattr(self._dataset, "__len__"):
+            raise TypeError(
+                f"train must have a known number of examples N, which weighs the prior against the data, but "
+                f"{type(self._dataset).__name__} has no length: give it a __len__ that returns N"
+            )
+        if self.n == 0:
+            raise ValueError(f"train must hold at least one example, got an empty {type(self._dataset).__name__}")
+        if self._loader is not None and self._loader.batch_sampler is None:
+            raise ValueError("train must give batches, got a DataLoader with batch_size=None: set its batch_size")
+        if self._loader is not None and isinstance(self._loader.sampler, SubsetRandomSampler):
+            raise ValueError(
+                "train must be read whole, got a DataLoader with a SubsetRandomSampler, which hides how many of the "
+                "examples are meant: wrap the data set in torch.utils.data.Subset"
+            )
+
+    @property
+    def n(self) -> int:
+        """The length of the data set."""
+        return len(self._dataset)  # type: ignore[arg-type]
+
+    def steps(self, batch_size: int) -> int:
+        """The loader's own number of batches, or ⌈n / batch_size⌉ for a data set."""
+        return _steps(self.n, batch_size) if self._loader is None else len(self._loader)
+
+    def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
+        """One epoch, in the loader's own way, or shuffled like `Arrays` for a data set."""
+        return self._stream(self._loader or self._reader(_order(self.n, seed), batch_size), seed)
+
+    def ordered(self, batch_size: int) -> Iterator[Batch]:
+        """Every example once, in the data set's order, also when the loader shuffles or drops."""
+        return self._stream(self._reader(torch.arange(self.n), batch_size), seed=0)
+
+    def all(self) -> Batch:
+        """Every example, read into memory."""
+        xs, ys = zip(*self.ordered(batch_size=256), strict=True)
+        return Batch(inputs.join(xs), torch.cat(ys))
+
+    def fingerprint(self) -> str:
+        """The sha256 of what can be known without reading everything: the length and the first examples."""
+        return _sha256(self.n, next(self.ordered(batch_size=32)), self.scaling)
+
+    def to(self, dtype: torch.dtype) -> Loader:
+        """The same source; batches are cast as they come."""
+        return Loader(self._source, dtype)
+
+    def _reader(self, order: Tensor, batch_size: int) -> DataLoader[Any]:
+        options: dict[str, Any] = {}
+        if self._loader is not None:
+            options = {"collate_fn": self._loader.collate_fn, "num_workers": self._loader.num_workers}
+        if isinstance(self._dataset, IterableDataset):  # has an order of its own
+            return DataLoader(self._dataset, batch_size=batch_size, **options)
+        cuts = order.tensor_split(_steps(self.n, batch_size))
+        return DataLoader(self._dataset, batch_sampler=[index.tolist() for index in cuts], **options)
+
+    def _stream(self, loader: DataLoader[Any], seed: int) -> Iterator[Batch]:
+        owners = (loader, loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+        for generator in (getattr(owner, "generator", None) for owner in owners):
+            if generator is not None:
+                generator.manual_seed(seed)
+        state = torch.Generator().manual_seed(seed).get_state()
+        source, end = None, object()
+        while True:
+            with torch.random.fork_rng(devices=[]):
+                torch.set_rng_state(state)
+                source = iter(loader) if source is None else source
+                item = next(source, end)
+                state = torch.get_rng_state()
+            if item is end:
+                return
+            yield self._batch(item)
+
+    def _batch(self, item: Any) -> Batch:
+        pair: Any = item if isinstance(item, tuple | list) and len(item) == 2 else (None, None)
+        x, y = pair
+        x = tuple(x) if isinstance(x, list) else x
+        known = isinstance(x, Tensor | tuple | dict) and all(isinstance(part, Tensor) for _, part in inputs.named(x))
+        if not known or not isinstance(y, Tensor):
+            parts = ", ".join(type(part).__name__ for part in item) if isinstance(item, tuple | list) else ""
+            raise ValueError(
+                f"train must give pairs (x, y) of tensors, got {type(item).__name__}({parts}): "
+                "put several inputs in one tuple or dict, as in ((x1, x2), y), and turn texts into numbers"
+            )
+        y = _labels(y)
+        if self._dtype is None:
+            return Batch(x, y)
+        return Batch(inputs.to(x, self._dtype), cast(Tensor, inputs.to(y, self._dtype)))
+
+
+def check_finite(name: str, t: Tensor) -> None:
+    """An error with the number and the first place of the values of ``t`` that are NaN or infinite."""
+    if not t.is_floating_point() or (finite := t.isfinite()).all():
+        return
+    bad = (~finite).nonzero()
+    row, *rest = bad[0].tolist()
+    column = f", column {rest[0] if len(rest) == 1 else tuple(rest)}" if rest else ""
+    raise ValueError(
+        f"{name} must be finite: {len(bad)} of {t.numel()} values are NaN or infinite, the first "
+        f"({t[tuple(bad[0])].item()}) in row {row}{column}. Drop those rows or fill them in "
+        "(`bayesrule fit file.csv` fills missing inputs)"
+    )
+
+
+def _labels(y: Tensor) -> Tensor:
+    return y if y.is_floating_point() else y.long()
+
+
+def _steps(n: int, batch_size: int) -> int:
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    return math.ceil(n / batch_size)
+
+
+def _order(n: int, seed: int) -> Tensor:
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+
+
+def _sha256(n: int, batch: Batch, scaling: Scaling) -> str:
+    digest = hashlib.sha256(str(n).encode())
+    tensors = [*inputs.named(batch.x), ("y", batch.y)]
+    for which, tree in scaling.state().items():
+        tensors += [(f"{which}.{key}", t) for key, t in (tree or {}).items()]
+    for name, t in tensors:
+        digest.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
+        digest.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,67 @@
+"""What a model takes: one tensor, a tuple or a dict of tensors, the first dimension being the example.
+
+The model is called as ``model(x)``, ``model(*x)`` or ``model(**x)``. These functions are the only place that tells the
+three kinds apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias, cast
+
+import torch
+from torch import Tensor
+
+Inputs: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+
+
+def each(f: Callable[..., Tensor], x: Inputs, *others: Inputs) -> Inputs:
+    """``f`` of the corresponding tensors of inputs of one kind.
+
+    >>> each(torch.add, {"a": torch.ones(2)}, {"a": torch.ones(2)})
+    {'a': tensor([2., 2.])}
+    """
+    if isinstance(x, Tensor):
+        return f(x, *others)
+    if isinstance(x, tuple):
+        return tuple(f(*parts) for parts in zip(x, *cast("tuple[tuple[Tensor, ...], ...]", others), strict=True))
+    rest = cast("tuple[dict[str, Tensor], ...]", others)
+    return {key: f(part, *(other[key] for other in rest)) for key, part in x.items()}
+
+
+def named(x: Inputs) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of ``x`` with the names that errors give them: ``X``, ``X[1]`` or ``X['image']``."""
+    if isinstance(x, Tensor):
+        yield "X", x
+    else:
+        for key, part in enumerate(x) if isinstance(x, tuple) else x.items():
+            yield f"X[{key!r}]", part
+
+
+def length(x: Inputs) -> int:
+    """How many examples there are; an error if the parts disagree."""
+    sizes = {name: part.shape[0] if part.ndim else None for name, part in named(x)}
+    if not sizes or None in sizes.values():
+        raise ValueError(f"X must have the examples along its first dimension, got {sizes or 'no tensors'}")
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"all parts of X must have the same number of examples, got {sizes}")
+    return cast(int, next(iter(sizes.values())))
+
+
+def take(x: Inputs, index: Tensor) -> Inputs:
+    """The examples of ``x`` at ``index``.
+
+    >>> take((torch.arange(3), torch.eye(3)), torch.tensor([2]))
+    (tensor([2]), tensor([[0., 0., 1.]]))
+    """
+    return each(lambda t: t.index_select(0, index.to(t.device)), x)
+
+
+def to(x: Inputs, dtype: torch.dtype) -> Inputs:
+    """``x`` with its floating tensors in ``dtype``; whole numbers (indices, say) stay as they are."""
+    return each(lambda t: t.to(dtype) if t.is_floating_point() else t, x)
+
+
+def join(parts: Sequence[Inputs]) -> Inputs:
+    """Inputs of one kind, one after the other."""
+    return each(lambda *tensors: torch.cat(tensors), *parts)

@@ -1,0 +1,152 @@
+"""From what users have (arrays, tensors, lists, pandas objects, datasets, loaders) to `Data`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from bayesrule.data import inputs
+from bayesrule.data.batches import Arrays, Data, Loader, check_finite
+from bayesrule.data.inputs import Inputs
+from bayesrule.data.scaling import Affine, Scaling
+from bayesrule.naming import unknown
+
+
+def as_data(train: Any) -> Data:
+    """`Data` from ``(X, y)``, a torch `Dataset` or `DataLoader`, or `Data` (returned as they are).
+
+    ``X`` is an array, or a tuple or dict of arrays; an array is anything numpy can read, a tensor, or a pandas object.
+    Floating dtypes are kept (the model's decides later); integer and boolean targets become int64.
+
+    >>> as_data(([[0.0], [1.0]], [False, True])).all()
+    Batch(x=tensor([[0.],
+            [1.]], dtype=torch.float64), y=tensor([0, 1]))
+    """
+    if isinstance(train, Data):
+        return train
+    if isinstance(train, TensorDataset):
+        if len(train.tensors) != 2:
+            raise ValueError(
+                f"train must be a TensorDataset of two tensors, x and y, got {len(train.tensors)}: "
+                "pass several inputs as ((x1, x2), y)"
+            )
+        return Arrays(*train.tensors)
+    if isinstance(train, DataLoader | Dataset):
+        return Loader(train)
+    if isinstance(train, tuple | list) and len(train) == 2:
+        return Arrays(_inputs(train[0]), _tensor("y", train[1]))
+    got = f"{type(train).__name__} of {len(train)}" if isinstance(train, tuple | list) else type(train).__name__
+    raise TypeError(f"train must be a pair (X, y), a Dataset, a DataLoader or Data, got {got}")
+
+
+def as_inputs(x: Any) -> Inputs:
+    """Inputs alone, for prediction, under the same rules as `as_data`.
+
+    >>> as_inputs({"age": [31, 64]})
+    {'age': tensor([31, 64])}
+    """
+    x = _inputs(x)
+    if inputs.length(x) == 0:
+        raise ValueError("X must hold at least one example, got none")
+    for name, part in inputs.named(x):
+        check_finite(name, part)
+    return x
+
+
+def standardize(train: Any, targets: str = "auto") -> Arrays:
+    """Data with inputs, and targets if they are real numbers, of mean 0 and standard deviation 1.
+
+    Inputs are scaled per feature, pictures [B, C, H, W] per channel; a constant feature is only centred. Integer
+    inputs may be indices and stay. Integer targets are labels or counts and are never scaled, and neither are
+    floating targets that are only 0 and 1; ``targets="keep"`` leaves all targets as they are.
+
+    >>> data = standardize(([[0.0, 7.0], [2.0, 7.0]], [10.0, 30.0]))
+    >>> data.x.tolist(), data.y.tolist(), data.scaling.targets.loc.item()
+    ([[-1.0, 0.0], [1.0, 0.0]], [-1.0, 1.0], 20.0)
+    """
+    if targets not in ("auto", "keep"):
+        raise unknown("targets", targets, ("auto", "keep"))
+    data = as_data(train)
+    if data.scaling.inputs or data.scaling.targets:
+        raise ValueError("train must be in its own units, but it is standardized already: pass the raw data")
+    x, y = data.all()
+    if not isinstance(x, Tensor):
+        raise TypeError(f"X must be one array to be standardized, got a {type(x).__name__}: scale its parts before")
+    labels = not y.is_floating_point() or bool(((y == 0) | (y == 1)).all())
+    scaling = Scaling(
+        inputs=_z_score(x) if x.is_floating_point() else None,
+        targets=None if labels or targets == "keep" else _z_score(y),
+    )
+    return Arrays(
+        scaling.inputs.forward(x) if scaling.inputs else x,
+        scaling.targets.forward(y) if scaling.targets else y,
+        scaling,
+    )
+
+
+def _z_score(t: Tensor) -> Affine:
+    picture = t.ndim == 4
+    std, mean = torch.std_mean(t.double(), dim=(0, 2, 3) if picture else 0, correction=0, keepdim=picture)
+    std, mean = (std[0], mean[0]) if picture else (std, mean)
+    return Affine(mean, std.masked_fill(std <= 1e-12 * mean.abs(), 1.0))
+
+
+def _inputs(x: Any) -> Inputs:
+    if isinstance(x, Mapping):
+        return {str(key): _tensor(f"X[{key!r}]", part) for key, part in x.items()}
+    if isinstance(x, tuple):
+        return tuple(_tensor(f"X[{i}]", part) for i, part in enumerate(x))
+    return _tensor("X", x)
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.detach()
+    try:
+        array = np.asarray(value.to_numpy() if hasattr(value, "to_numpy") else value)
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array of numbers with rows of one length: {error}") from error
+    if array.dtype.kind not in "fiub":
+        array = _numbers(name, array)
+    dtype = array.dtype.newbyteorder("=")
+    if dtype.name not in _TORCH:
+        dtype = np.dtype(np.float64 if dtype.kind == "f" else np.int64)
+    return torch.from_numpy(np.require(array, dtype, ["C_CONTIGUOUS", "WRITEABLE"]))
+
+
+_TORCH = {"bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
+
+
+def _numbers(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An object array of numbers as numbers; an error that names the first value that is not one."""
+    good: Callable[[Any], bool] = _reads_as_number if array.dtype.kind in "UST" else _is_number
+    first = next((index for index in np.ndindex(array.shape) if not good(array[index])), None)
+    if first is None and array.dtype == object:
+        whole = all(isinstance(v, Integral | np.bool_) for v in array.flat)
+        return array.astype(np.int64 if whole else np.float64)
+    first = first or (0,) * array.ndim
+    value, where = (array.item(first), f", row {first[0]}") if first and array.size else (array, "")
+    column = f" column {first[1] if len(first) == 2 else first[1:]}" if len(first) > 1 else ""
+    encode = "np.unique(y, return_inverse=True)[1] numbers classes" if name == "y" else "one-hot columns, say"
+    raise TypeError(
+        f"{name}{column} must hold numbers, got {value!r} (dtype {array.dtype}{where}): encode it ({encode}), "
+        "or let `bayesrule fit file.csv --target NAME` do it"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real | np.bool_)
+
+
+def _reads_as_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,66 @@
+"""The units the network works in, and the way back to the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """An invertible change of units: ``forward(t) = (t − loc) / scale``.
+
+    Computed in double precision; the result has the dtype of ``t``, or double for whole numbers.
+
+    >>> celsius = Affine(loc=32.0, scale=1.8)
+    >>> celsius.forward(torch.tensor([212.0])), celsius.inverse(torch.tensor([100.0]))
+    (tensor([100.]), tensor([212.]))
+    """
+
+    loc: Tensor
+    scale: Tensor
+
+    def __init__(self, loc: Tensor | float, scale: Tensor | float) -> None:
+        object.__setattr__(self, "loc", torch.as_tensor(loc, dtype=torch.float64))
+        object.__setattr__(self, "scale", torch.as_tensor(scale, dtype=torch.float64))
+        if not (self.scale.isfinite() & (self.scale > 0)).all() or not self.loc.isfinite().all():
+            raise ValueError(f"loc must be finite and scale finite and positive, got loc={loc} and scale={scale}")
+
+    def forward(self, t: Tensor) -> Tensor:
+        """``t`` in the network's units."""
+        loc, scale = self.loc.to(t.device), self.scale.to(t.device)
+        return ((t.double() - loc) / scale).to(t.dtype if t.is_floating_point() else torch.float64)
+
+    def inverse(self, t: Tensor) -> Tensor:
+        """``t`` back in the user's units."""
+        loc, scale = self.loc.to(t.device), self.scale.to(t.device)
+        return (t.double() * scale + loc).to(t.dtype if t.is_floating_point() else torch.float64)
+
+
+State = dict[str, dict[str, Tensor] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """How inputs and targets were scaled; ``None`` is not at all.
+
+    >>> again = Scaling.from_state(Scaling(targets=Affine(1.0, 2.0)).state())
+    >>> again.inputs is None, again.targets
+    (True, Affine(loc=tensor(1., dtype=torch.float64), scale=tensor(2., dtype=torch.float64)))
+    """
+
+    inputs: Affine | None = None
+    targets: Affine | None = None
+
+    def state(self) -> State:
+        """A plain tree of tensors, for saving."""
+        pairs = {"inputs": self.inputs, "targets": self.targets}
+        return {key: {"loc": a.loc, "scale": a.scale} if a else None for key, a in pairs.items()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Mapping[str, Tensor] | None]) -> Scaling:
+        """Undo `state`."""
+        return cls(**{key: Affine(tree["loc"], tree["scale"]) if tree else None for key, tree in state.items()})

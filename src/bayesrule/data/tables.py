@@ -1,0 +1,340 @@
+"""Tables with a target column, from CSV or Parquet files: the recipe from raw columns to numbers.
+
+A `Schema` is learnt on the training rows only, and then turns any table with the same columns into inputs:
+
+============ =================================================================================================
+column       becomes
+============ =================================================================================================
+numbers      itself, missing values as the median; if some were missing in training, also a 0/1 column saying so
+yes/no       0 and 1, as numbers
+anything     one 0/1 column for each category seen in training, in sorted order; all 0 for unseen or missing
+============ =================================================================================================
+
+Constant and empty columns, dates, and columns of more than 50 categories that look like an id (more than one category
+for every two rows) are dropped, and ``notes`` says so. The target is
+
+- classes, if it holds anything but numbers, or yes/no;
+- classes, if it holds whole numbers: just two different ones, or at most 20 and at most 5 % of the number of rows;
+- reals otherwise. ``kind`` overrules this, and is the only way to get counts.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bayesrule.data.splits import Kind, Split, hold_out
+from bayesrule.naming import unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_CATEGORIES = 50
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A column of numbers: ``fill`` stands for missing values, and ``flag`` adds a column that says where."""
+
+    name: str
+    fill: float
+    flag: bool
+
+    @property
+    def features(self) -> list[str]:
+        """The names of the columns it becomes."""
+        return [self.name, f"{self.name} is missing"] if self.flag else [self.name]
+
+    def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
+        """The column as numbers, [rows, features]."""
+        values = _numbers(column)
+        missing = np.isnan(values)
+        filled = np.where(missing, self.fill, values)
+        return np.stack([filled, missing] if self.flag else [filled], axis=1)
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A column of categories, one-hot."""
+
+    name: str
+    categories: tuple[str, ...]
+
+    @property
+    def features(self) -> list[str]:
+        """The names of the columns it becomes."""
+        return [f"{self.name}={category}" for category in self.categories]
+
+    def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
+        """The column as numbers, [rows, features]."""
+        return (_texts(column)[:, None] == np.array(self.categories, dtype=object)).astype(np.float64)
+
+
+Column: TypeAlias = Numeric | Categorical
+
+
+@dataclass(frozen=True)
+class Schema:
+    """How the columns of a table become inputs and targets.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"age": [20, None, 40], "job": ["cook", "smith", "cook"], "pay": [1.5, 2.5, 3.5]})
+    >>> schema = Schema.learn(frame, target="pay")
+    >>> schema.features
+    ('age', 'age is missing', 'job=cook', 'job=smith')
+    >>> schema.inputs(frame).tolist()
+    [[20.0, 0.0, 1.0, 0.0], [30.0, 1.0, 0.0, 1.0], [40.0, 0.0, 1.0, 0.0]]
+    >>> schema.notes
+    ("target 'pay': real numbers",)
+    >>> Schema.from_json(schema.to_json()) == schema
+    True
+    """
+
+    target: str
+    kind: Kind
+    columns: tuple[Column, ...]
+    classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def learn(cls, frame: pd.DataFrame, target: str, kind: Kind | None = None) -> Schema:
+        """The schema of a table of training rows."""
+        frame, notes = _with_target(frame, target)
+        kind, said = _kind(frame[target], kind)
+        notes.append(said)
+        columns: list[Column] = []
+        for name in frame.columns.drop(target):
+            column = _learn_column(frame[name])
+            if isinstance(column, str):
+                notes.append(f"column {name!r} dropped: {column}")
+            else:
+                columns.append(column)
+        if not columns:
+            raise ValueError(f"the table must have a usable column beside {target!r}: {'; '.join(notes[1:]) or 'none'}")
+        classes = _sorted_texts(frame[target]) if kind == "classes" else ()
+        return cls(target, kind, tuple(columns), classes, tuple(notes))
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(feature for column in self.columns for feature in column.features)
+
+    def inputs(self, frame: pd.DataFrame) -> NDArray[np.float64]:
+        """The inputs [rows, features] of any table with the columns of the schema; other columns are ignored."""
+        frame = _named(frame)
+        for column in self.columns:
+            if column.name not in frame:
+                near = difflib.get_close_matches(column.name, frame.columns, n=1, cutoff=0.0)
+                hint = f"the nearest it has is {near[0]!r}" if near else "it has no columns"
+                raise ValueError(f"the table must have the column {column.name!r}, known from training: {hint}")
+        return np.concatenate([column.encode(frame[column.name]) for column in self.columns], axis=1)
+
+    def targets(self, frame: pd.DataFrame) -> NDArray[Any]:
+        """The targets: int64 classes or counts, or float64 reals. None may be missing."""
+        frame = _named(frame)
+        if self.target not in frame:
+            raise unknown("target column", self.target, frame.columns)
+        column = frame[self.target]
+        if column.isna().any():
+            row = int(np.argmax(column.isna().to_numpy()))
+            raise ValueError(f"target {self.target!r} must be known for every row, row {row} has none: drop such rows")
+        if self.kind == "reals":
+            return _numbers(column)
+        if self.kind == "counts":
+            return _numbers(column).astype(np.int64)
+        code = {text: i for i, text in enumerate(self.classes)}
+        texts = _texts(column)
+        for row, text in enumerate(texts):
+            if text not in code:
+                raise ValueError(f"row {row} of the target: {unknown('class', text, self.classes)}")
+        return np.array([code[text] for text in texts], dtype=np.int64)
+
+    def to_json(self) -> dict[str, Any]:
+        """The schema as plain data that `json` can write."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Schema:
+        """Undo `to_json`."""
+        columns = tuple(
+            Categorical(c["name"], tuple(c["categories"])) if "categories" in c else Numeric(**c)
+            for c in data["columns"]
+        )
+        return cls(data["target"], data["kind"], columns, tuple(data["classes"]), tuple(data["notes"]))
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """The table in a ``.csv`` or ``.parquet`` file.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "table.csv"
+    >>> _ = path.write_text("a,b\\n1,x\\n2,y\\n")
+    >>> read_table(path).shape
+    (2, 2)
+    """
+    import pandas as pd
+
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise ValueError(f"path must end in .csv or .parquet, got {path}")
+    if not path.is_file():
+        raise FileNotFoundError(f"path must be an existing file, got {path}, looked for in {Path.cwd()}")
+    try:
+        frame = pd.read_csv(path, low_memory=False) if suffix == ".csv" else pd.read_parquet(path)
+    except ImportError as error:
+        raise ImportError(f"reading {path} needs pyarrow: pip install bayesrule[parquet]") from error
+    except pd.errors.EmptyDataError as error:
+        raise ValueError(f"{path} must have a header and rows, but it is empty") from error
+    except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are ValueErrors or OSErrors
+        raise ValueError(f"{path} cannot be read as {suffix[1:]}: {error}") from error
+    if suffix == ".csv" and not isinstance(frame.index, pd.RangeIndex):
+        raise ValueError(f"{path} must name every column, but its rows have more values than its first line")
+    if frame.empty:
+        raise ValueError(f"{path} must have rows, got only the columns {', '.join(map(str, frame.columns))}")
+    return frame
+
+
+def load_table(
+    path: str | Path, target: str, test: float = 0.2, seed: int = 0, kind: Kind | None = None
+) -> tuple[Split, Schema]:
+    """A file as a `Split`, with the schema learnt on its training rows; stratified by class."""
+    frame, notes = _with_target(read_table(path), target)
+    kind, said = _kind(frame[target], kind)
+    codes = np.unique(_texts(frame[target]), return_inverse=True)[1]
+    strata = torch.from_numpy(codes) if kind == "classes" else torch.zeros(len(frame))
+    train, held = (frame.iloc[index.numpy()] for index in hold_out(strata, test, seed))
+    schema = Schema.learn(train, target, kind)
+    schema = replace(schema, notes=(*notes, said, *schema.notes[1:]))
+    pairs = [(torch.from_numpy(schema.inputs(f)), torch.from_numpy(schema.targets(f))) for f in (train, held)]
+    what = f"{len(train)} + {len(held)} rows of {Path(path).name}, target {target!r}"
+    return Split(Path(path).stem, kind, what, pairs[1], pairs[0], schema.classes, schema.features), schema
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    frame = frame.rename(columns=str)
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise ValueError(f"the columns of a table must have different names, got {twice!r} more than once: rename one")
+    return frame
+
+
+def _with_target(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[str]]:
+    """The rows that have a target, and a note if there are others."""
+    frame = _named(frame)
+    if target not in frame:
+        raise unknown("target column", target, frame.columns)
+    known = frame[target].notna()
+    if not known.any():
+        raise ValueError(f"target {target!r} must have values, but every row of the table is empty there")
+    left = int((~known).sum())
+    return frame[known], [f"{left} of {len(frame)} rows left out: no value of target {target!r}"] if left else []
+
+
+def _kind(column: pd.Series[Any], kind: Kind | None) -> tuple[Kind, str]:
+    """What the target is, and a sentence about it."""
+    name, n, rows = column.name, column.nunique(), len(column)
+    if kind is not None and kind not in get_args(Kind):
+        raise unknown("kind", kind, get_args(Kind))
+    if n < 2:
+        raise ValueError(f"target {name!r} must have different values, but all {rows} rows have {_cell(column, 0)!r}")
+    number = _content(column) == "numbers"
+    if kind is None:
+        whole = number and bool((_numbers(column) % 1 == 0).all())
+        few = n == 2 or (n <= 20 and n <= 0.05 * rows)
+        kind = "classes" if not number or (whole and few) else "reals"
+    if kind == "classes":
+        if n > MOST_CATEGORIES and n > rows / 2:
+            raise ValueError(
+                f"target {name!r} must be numbers or classes, got {n} different values in {rows} rows, such as "
+                f"{_cell(column, 0)!r}: choose another target, or mend the values that are not numbers"
+            )
+        return kind, f"target {name!r}: {n} classes" + (
+            " (whole numbers; kind='reals' for regression)" if number else ""
+        )
+    values = _numbers(column)
+    if kind == "counts" and ((values < 0) | (values % 1 != 0)).any():
+        raise ValueError(f"target {name!r} must hold whole numbers from 0 for kind='counts', got {values.min():g} …")
+    return kind, f"target {name!r}: {'counts' if kind == 'counts' else 'real numbers'}"
+
+
+def _learn_column(column: pd.Series[Any]) -> Column | str:
+    """The recipe of a column, or why it is dropped."""
+    missing, name, content = bool(column.isna().any()), str(column.name), _content(column)
+    if column.isna().all():
+        return "it is empty"
+    if content == "dates":
+        return "it holds dates or times; add the parts that matter (year, month, hour) as columns of numbers"
+    if content in ("numbers", "yes/no"):
+        values = _numbers(column)
+        known = values[~np.isnan(values)]
+        if not missing and known.min() == known.max():
+            return f"it is constant, {known[0]:g} in every row"
+        return Numeric(name, float(np.median(known)), missing)
+    categories = _sorted_texts(column)
+    if not missing and len(categories) == 1:
+        return f"it is constant, {categories[0]!r} in every row"
+    if len(categories) > MOST_CATEGORIES and len(categories) > column.notna().sum() / 2:
+        return f"its {len(categories)} different values in {len(column)} rows look like an id"
+    return Categorical(name, categories)
+
+
+def _content(column: pd.Series[Any]) -> str:
+    """What a column holds, whatever it is stored as: numbers, yes/no, dates or texts."""
+    from pandas.api.types import infer_dtype
+
+    return _CONTENTS.get(infer_dtype(column, skipna=True), "texts")
+
+
+_CONTENTS = {
+    **dict.fromkeys(("integer", "floating", "mixed-integer-float", "decimal"), "numbers"),
+    "boolean": "yes/no",
+    **dict.fromkeys(("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period"), "dates"),
+}
+
+
+def _numbers(column: pd.Series[Any]) -> NDArray[np.float64]:
+    """A column as floats, NaN for missing; an error that names the first value that is no number."""
+    import pandas as pd
+
+    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    bad = np.isinf(values) | (np.isnan(values) & column.notna().to_numpy())
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"column {column.name!r} must hold finite numbers, got {_cell(column, row)!r} in row {row} "
+            f"({int(bad.sum())} such rows): mend it, or leave it empty"
+        )
+    return values
+
+
+def _cell(column: pd.Series[Any], row: int) -> Any:
+    return column.iloc[[row]].tolist()[0]  # as Python's own type, to be shown
+
+
+def _texts(column: pd.Series[Any]) -> NDArray[np.object_]:
+    """A column as texts, None for missing; whole numbers without a decimal point, however they were stored."""
+
+    def text(value: Any) -> str:
+        return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+    return np.array([None if na else text(v) for v, na in zip(column, column.isna(), strict=True)], dtype=object)
+
+
+def _sorted_texts(column: pd.Series[Any]) -> tuple[str, ...]:
+    """The different texts of a column: in the order of the numbers if they are numbers."""
+
+    def key(text: str) -> tuple[float, str]:
+        try:
+            return float(text), text
+        except ValueError:
+            return np.inf, text
+
+    return tuple(sorted({text for text in _texts(column) if text is not None}, key=key))

@@ -1,0 +1,132 @@
+"""Which scores each kind of prediction has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from bayesrule.data import as_data
+from bayesrule.evaluate import weighted
+from bayesrule.evaluate.scores import Scores, scored
+from bayesrule.evaluate.weighted import Statistic
+from bayesrule.predictions import Binary, Classes, Counts, Prediction, Reals
+from bayesrule.predictions.base import tails
+
+BINS = 15
+"""Bins of the calibration error."""
+
+
+class Predictor(Protocol):
+    """What is evaluated: a posterior, or anything else that predicts."""
+
+    def predict(self, x: Any, samples: int, seed: int) -> Prediction:
+        """The prediction at inputs ``x``."""
+
+
+def evaluate(
+    posterior: Predictor,
+    test: Any,
+    ood: Any = None,
+    *,
+    samples: int = 32,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> Scores:
+    """Scores of a posterior on test data, each with a 95 % bootstrap interval over test examples.
+
+    Args:
+        posterior: What predicts.
+        test: Inputs and targets, as for training.
+        ood: Inputs from elsewhere, alone or with targets (which do not count), for ``auroc_ood``.
+        samples: Networks per prediction.
+        bootstrap: Resamples behind the intervals; 0 for none.
+        seed: Of the networks and of the resamples.
+    """
+    x, y = as_data(test).all()
+    prediction = posterior.predict(x, samples=samples, seed=seed)
+    if ood is None:
+        return score(prediction, y, bootstrap=bootstrap, seed=seed)
+    outside = ood if isinstance(ood, Tensor | np.ndarray | Mapping) else as_data(ood).all()[0]
+    return score(prediction, y, posterior.predict(outside, samples=samples, seed=seed), bootstrap=bootstrap, seed=seed)
+
+
+def score(
+    prediction: Prediction, y: Tensor, ood: Prediction | None = None, *, bootstrap: int = 1000, seed: int = 0
+) -> Scores:
+    """Scores of a prediction against the targets ``y``, in the units of y.
+
+    Classes: accuracy, nll, brier, ece, confidence, entropy, epistemic, aurc. Reals: rmse, mae, nll, crps, coverage_50,
+    coverage_90, coverage_95, width_90, std. Counts: rmse, nll, coverage_90. With ``ood`` also auroc_ood.
+
+    >>> import torch
+    >>> from bayesrule.predictions import Reals
+    >>> scores = score(Reals(torch.zeros(1, 4), torch.ones(())), torch.tensor([0.1, -0.3, 0.5, 2.0]))
+    >>> scores["coverage_90"], round(scores["rmse"], 3)
+    (0.75, 1.043)
+    """
+    if not len(prediction):
+        raise ValueError("prediction must have at least one example: got none; give evaluate a test set with rows")
+    y = prediction.target(y)
+    sizes = [len(prediction)]
+    table = _table(prediction, y)
+    if ood is not None:
+        if type(ood) is not type(prediction) or not len(ood):
+            raise ValueError(f"ood must be a {type(prediction).__name__} of at least one example: got {ood}")
+        table["auroc_ood"] = weighted.separation(prediction.uncertainty, ood.uncertainty)
+        sizes.append(len(ood))
+    return scored(table, sizes, bootstrap, seed)
+
+
+def _table(prediction: Prediction, y: Tensor) -> dict[str, Statistic]:
+    match prediction:
+        case Classes():
+            return _classes(prediction, y)
+        case Binary():
+            return _classes(prediction.classes, y)
+        case Reals():
+            return _reals(prediction, y)
+        case Counts():
+            return _counts(prediction, y)
+    raise TypeError(f"prediction must be Classes, Binary, Reals or Counts: got {type(prediction).__name__}")
+
+
+def _classes(prediction: Classes, y: Tensor) -> dict[str, Statistic]:
+    correct, confidence = prediction.label == y, prediction.confidence
+    log_prob = prediction.log_prob(y)
+    return {
+        "accuracy": weighted.mean(correct),
+        "nll": weighted.mean(-log_prob),
+        "brier": weighted.mean(prediction.probs.square().sum(1) - 2 * log_prob.exp() + 1),
+        "ece": weighted.calibration_error(confidence, correct, BINS),
+        "confidence": weighted.mean(confidence),
+        "entropy": weighted.mean(prediction.entropy),
+        "epistemic": weighted.mean(prediction.epistemic),
+        "aurc": weighted.risk_area(confidence, ~correct),
+    }
+
+
+def _reals(prediction: Reals, y: Tensor) -> dict[str, Statistic]:
+    error, cdf = y - prediction.mean, prediction.cdf(y)
+    lower, upper = prediction.interval(0.9)
+    covered = {level: (tails(level)[0] <= cdf) & (cdf <= tails(level)[1]) for level in (0.5, 0.9, 0.95)}
+    return {
+        "rmse": weighted.root(weighted.mean(error.square())),
+        "mae": weighted.mean(error.abs()),
+        "nll": weighted.mean(-prediction.log_prob(y)),
+        "crps": weighted.mean(prediction.crps(y)),
+        **{f"coverage_{100 * level:.0f}": weighted.mean(inside) for level, inside in covered.items()},
+        "width_90": weighted.mean(upper - lower),
+        "std": weighted.mean(prediction.std),
+    }
+
+
+def _counts(prediction: Counts, y: Tensor) -> dict[str, Statistic]:
+    lower, upper = prediction.interval(0.9)
+    return {
+        "rmse": weighted.root(weighted.mean((y - prediction.mean).square())),
+        "nll": weighted.mean(-prediction.log_prob(y)),
+        "coverage_90": weighted.mean((lower <= y) & (y <= upper)),
+    }

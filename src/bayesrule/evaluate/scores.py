@@ -1,0 +1,89 @@
+"""Named scores with bootstrap intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bayesrule.evaluate.weighted import Statistic
+from bayesrule.naming import unknown
+
+CELLS = 2_000_000
+"""How many weights are held at once."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scores(Mapping[str, float]):
+    """Scores by name, each with a 95 % interval over resamples of the test examples.
+
+    >>> scores = Scores({"accuracy": 0.9}, {"accuracy": (0.85, 0.94)})
+    >>> scores["accuracy"], scores.interval("accuracy")
+    (0.9, (0.85, 0.94))
+    >>> scores
+    score           value  95 % interval
+    accuracy          0.9  0.85 to 0.94
+    """
+
+    table: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float]]
+
+    def __getitem__(self, name: str) -> float:
+        return self.table[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def interval(self, name: str) -> tuple[float, float]:
+        """Lower and upper end of the 95 % bootstrap percentile interval."""
+        if name not in self:
+            raise unknown("score", name, self)
+        if name not in self.intervals:
+            raise ValueError(f"{name!r} has no interval because bootstrap was 0: evaluate with bootstrap=1000")
+        return self.intervals[name]
+
+    def to_json(self) -> dict[str, dict[str, float]]:
+        """Plain data: value, and low and high ends of the interval if there is one."""
+        ends = {name: dict(zip(("low", "high"), pair, strict=True)) for name, pair in self.intervals.items()}
+        return {name: {"value": value, **ends.get(name, {})} for name, value in self.items()}
+
+    def __repr__(self) -> str:
+        rows = [f"{'score':<12} {'value':>8}" + "  95 % interval" * bool(self.intervals)]
+        for name, value in self.items():
+            ends = "  {:.4g} to {:.4g}".format(*self.intervals[name]) if self.intervals else ""
+            rows.append(f"{name:<12} {value:>8.4g}{ends}")
+        return "\n".join(rows)
+
+
+def scored(statistics: Mapping[str, Statistic], sizes: Sequence[int], bootstrap: int, seed: int) -> Scores:
+    """Each statistic under weights of one, and its 2.5 % and 97.5 % quantiles over ``bootstrap`` resamples.
+
+    ``sizes`` are the numbers of examples of the sets that are resampled, each apart.
+    """
+    if bootstrap < 0:
+        raise ValueError(f"bootstrap must be a number of resamples, 0 or more: got {bootstrap}; 1000 is usual")
+    ones = torch.ones(1, sum(sizes), dtype=torch.float64)
+    values = {name: float(statistic(ones)) for name, statistic in statistics.items()}
+    if not bootstrap:
+        return Scores(values, {})
+    generator = torch.Generator().manual_seed(seed)
+    rows = max(1, CELLS // sum(sizes))
+    chunks: dict[str, list[Tensor]] = {name: [] for name in statistics}
+    for start in range(0, bootstrap, rows):
+        weights = torch.cat([_resamples(min(rows, bootstrap - start), n, generator) for n in sizes], 1)
+        for name, statistic in statistics.items():
+            chunks[name].append(statistic(weights))
+    ends = torch.tensor([0.025, 0.975], dtype=torch.float64)
+    quantiles = {name: torch.cat(parts).quantile(ends).tolist() for name, parts in chunks.items()}
+    return Scores(values, {name: (low, high) for name, (low, high) in quantiles.items()})
+
+
+def _resamples(rows: int, n: int, generator: torch.Generator) -> Tensor:
+    """How often each of n examples is drawn in n draws with replacement, ``[rows, n]``."""
+    drawn = torch.randint(n, (rows, n), generator=generator)
+    return torch.zeros(rows, n, dtype=torch.float64).scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64))

@@ -1,0 +1,94 @@
+"""Scores as functions of weights on examples.
+
+A statistic takes weights ``[R, N]``, R ways to weigh the N examples, and gives R values. Weights of one give the score;
+the counts of a resample with replacement give the score of that resample. Where a second set of M examples is involved,
+its weights are the last M columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from bayesrule.predictions.base import per_example
+
+Statistic: TypeAlias = Callable[[Tensor], Tensor]
+
+
+def flat(values: Tensor) -> Tensor:
+    """One float64 number per example ``[N]``: the mean over trailing dimensions."""
+    return per_example(values.detach().double().cpu())
+
+
+def mean(values: Tensor) -> Statistic:
+    """The mean of ``values``.
+
+    >>> mean(torch.tensor([1.0, 2.0]))(torch.tensor([[1.0, 1.0], [0.0, 2.0]], dtype=torch.float64))
+    tensor([1.5000, 2.0000], dtype=torch.float64)
+    """
+    column = flat(values)
+    return lambda weights: weights[:, : len(column)] @ column / weights[:, : len(column)].sum(1)
+
+
+def root(statistic: Statistic) -> Statistic:
+    """The square root of a statistic."""
+    return lambda weights: statistic(weights).sqrt()
+
+
+def calibration_error(confidence: Tensor, correct: Tensor, bins: int) -> Statistic:
+    """Expected calibration error: ``Σ_bins |Σ_i∈bin (confidence_i − correct_i)| / Σ_i 1``, over examples and pixels."""
+    gaps = binned(confidence, confidence - correct.to(confidence), bins) / confidence[0].numel()
+
+    def statistic(weights: Tensor) -> Tensor:
+        weights = weights[:, : len(gaps)]
+        return (weights @ gaps).abs().sum(1) / weights.sum(1)
+
+    return statistic
+
+
+def binned(confidence: Tensor, values: Tensor, bins: int) -> Tensor:
+    """Sums of ``values`` per example and equal-width bin ``(lower, upper]`` of ``confidence``, ``[N, bins]``."""
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)[1:-1]
+    index = torch.bucketize(confidence.detach().double().cpu(), edges).reshape(len(confidence), -1)
+    values = values.detach().double().cpu().reshape(len(confidence), -1)
+    return torch.zeros(len(values), bins, dtype=torch.float64).scatter_add_(1, index, values)
+
+
+def risk_area(confidence: Tensor, loss: Tensor) -> Statistic:
+    """Area under the risk–coverage curve: the mean risk of the examples at least as confident as each example."""
+    confidence, loss = flat(confidence), flat(loss)
+
+    def statistic(weights: Tensor) -> Tensor:
+        share, _, risk = risk_curve(confidence, loss, weights[:, : len(loss)])
+        return (share * risk).sum(1)
+
+    return statistic
+
+
+def risk_curve(confidence: Tensor, loss: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Share, coverage and risk ``[R, G]`` at each distinct confidence, highest first; equal ones go together."""
+    levels, group = torch.unique(-confidence, return_inverse=True)
+    empty = torch.zeros(len(weights), len(levels), dtype=torch.float64)
+    mass, lost = empty.index_add(1, group, weights), empty.index_add(1, group, weights * loss)
+    covered = mass.cumsum(1)
+    total = covered[:, -1:]
+    return mass / total, covered / total, lost.cumsum(1) / covered.clamp(min=1)
+
+
+def separation(inside: Tensor, outside: Tensor) -> Statistic:
+    """AUROC: the chance that an outside value is above an inside one, ties counting half."""
+    inside, outside = flat(inside), flat(outside)
+    n = len(inside)
+    levels, group = torch.unique(torch.cat([inside, outside]), return_inverse=True)
+
+    def statistic(weights: Tensor) -> Tensor:
+        empty = torch.zeros(len(weights), len(levels), dtype=torch.float64)
+        negative = empty.index_add(1, group[:n], weights[:, :n])
+        positive = empty.index_add(1, group[n:], weights[:, n:])
+        below = negative.cumsum(1) - negative / 2
+        return (positive * below).sum(1) / (negative.sum(1) * positive.sum(1))
+
+    return statistic

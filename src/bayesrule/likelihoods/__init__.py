@@ -1,0 +1,50 @@
+"""p(y|f): how targets scatter about the network's outputs."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bayesrule import naming
+from bayesrule.likelihoods.base import Likelihood
+from bayesrule.likelihoods.bernoulli import Bernoulli
+from bayesrule.likelihoods.categorical import Categorical
+from bayesrule.likelihoods.gaussian import Gaussian
+from bayesrule.likelihoods.heteroscedastic import Heteroscedastic
+from bayesrule.likelihoods.poisson import Poisson
+
+__all__ = [
+    "AVAILABLE",
+    "Bernoulli",
+    "Categorical",
+    "Gaussian",
+    "Heteroscedastic",
+    "Likelihood",
+    "Poisson",
+    "choose",
+    "infer",
+]
+
+AVAILABLE: dict[str, type[Likelihood]] = {
+    kind.name: kind for kind in (Categorical, Bernoulli, Gaussian, Heteroscedastic, Poisson)
+}
+
+
+def choose(given: str | Likelihood) -> Likelihood:
+    """The likelihood that ``given`` stands for: itself, or one of `AVAILABLE` by name.
+
+    >>> choose("gaussian")
+    Gaussian(noise=None)
+    """
+    return naming.choose("likelihood", given, AVAILABLE)
+
+
+def infer(outputs: Tensor, y: Tensor) -> Likelihood:
+    """The likelihood that targets ``y`` suggest: floats gaussian, integers bernoulli (one output) or categorical.
+
+    >>> import torch
+    >>> infer(torch.zeros(4, 3), torch.tensor([0, 2, 1, 1]))
+    Categorical()
+    """
+    if y.is_floating_point():
+        return Gaussian()
+    return Bernoulli() if outputs.ndim == 1 or outputs.shape[1] == 1 else Categorical()

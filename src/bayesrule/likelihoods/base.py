@@ -1,0 +1,88 @@
+"""What every likelihood has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bayesrule.naming import Named
+from bayesrule.predictions import Prediction
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood(Named, ABC):
+    """p(y|f) of targets y given network outputs f, ``[B, C, ...]`` with the output dimension 1, or ``[B]``.
+
+    A single output ``[B, 1, ...]`` is a target ``[B, ...]``, here and in predictions. A likelihood never changes: what
+    is learnt (`unknowns`) is put in with `with_unknowns`, which gives a new one.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def check(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """``y`` in the shape and dtype that `log_prob` wants, or an error that says what is wrong with it."""
+
+    @abstractmethod
+    def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Log p(y|f) per example, ``[B]``: summed over all other dimensions. ``y`` as `check` gives it."""
+
+    @abstractmethod
+    def hessian(self, outputs: Tensor) -> Tensor:
+        """−∂² log p(y|f)/∂f², or its mean over y where it depends on y: ``[B, ..., C, C]``, no eigenvalue negative."""
+
+    @abstractmethod
+    def mean(self, outputs: Tensor) -> Tensor:
+        """E[y|f]; for classes, their probabilities."""
+
+    @abstractmethod
+    def predict(self, outputs: Tensor) -> Prediction:
+        """The mixture over networks, from outputs ``[S, B, ...]``."""
+
+    def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """One draw of y for each example."""
+        return self.predict(outputs.unsqueeze(0)).sample(1, generator)[0]
+
+    @property
+    def rescales_targets(self) -> bool:
+        """Whether targets may be standardised: nothing of the likelihood is given in units of y."""
+        return False
+
+    def unknowns(self) -> dict[str, Tensor]:
+        """What is learnt with the weights, as unconstrained tensors."""
+        return {}
+
+    def with_unknowns(self, values: Mapping[str, Tensor]) -> Likelihood:
+        """This likelihood with other `unknowns`; gradients flow to ``values``."""
+        if values:
+            raise ValueError(f"{self.name} has nothing to learn, so values must be empty: got {sorted(values)}")
+        return self
+
+    def matched(self, outputs: Tensor, y: Tensor) -> Likelihood:
+        """This likelihood with its unknowns started from the outputs of an untrained network and their targets."""
+        return self
+
+    @classmethod
+    def pooled(cls, members: Sequence[Likelihood]) -> Likelihood:
+        """One likelihood for a mixture of networks that were each learnt with their own."""
+        return members[0]
+
+
+def single(outputs: Tensor, dim: int = 1) -> Tensor:
+    """Outputs without the output dimension if it has size 1."""
+    return outputs.squeeze(dim) if outputs.ndim > dim else outputs
+
+
+def summed(values: Tensor) -> Tensor:
+    """The sum over all dimensions but the first."""
+    return values.flatten(1).sum(1) if values.ndim > 1 else values
+
+
+def diagonal(values: Tensor) -> Tensor:
+    """Values ``[B, C, ...]`` or ``[B]`` as diagonal matrices ``[B, ..., C, C]``."""
+    return (values.movedim(1, -1) if values.ndim > 1 else values.unsqueeze(1)).diag_embed()

@@ -1,0 +1,48 @@
+"""Yes or no, once or several times per example."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from bayesrule.likelihoods.base import Likelihood, diagonal, single, summed
+from bayesrule.predictions import Binary, targets
+
+
+@dataclass(frozen=True, eq=False)
+class Bernoulli(Likelihood):
+    """``p(y=1|f) = σ(f)`` for outputs ``[B]`` or ``[B, 1]`` and labels ``[B]``, or ``[B, L]`` for L labels each.
+
+    ::
+
+        hessian = diag(p (1 − p)),    p = σ(f)
+
+    >>> import torch
+    >>> Bernoulli().log_prob(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 1.0]])).exp()
+    tensor([0.1250])
+    """
+
+    name: ClassVar[str] = "bernoulli"
+
+    def check(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Zeros and ones in the dtype of the outputs."""
+        return targets.answers(y, single(outputs).shape).to(outputs.dtype)
+
+    def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """``y log σ(f) + (1 − y) log σ(−f)``."""
+        return summed(-binary_cross_entropy_with_logits(single(outputs), y, reduction="none"))
+
+    def hessian(self, outputs: Tensor) -> Tensor:
+        """``diag(σ(f) σ(−f))``."""
+        return diagonal(outputs.sigmoid() * (-outputs).sigmoid())
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        """Probability of 1."""
+        return single(outputs).sigmoid()
+
+    def predict(self, outputs: Tensor) -> Binary:
+        """Mixture of Bernoulli distributions."""
+        return Binary(single(outputs, 2))

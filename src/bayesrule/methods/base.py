@@ -1,0 +1,71 @@
+"""The contract between methods and the loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from bayesrule.data import Batch
+from bayesrule.files import Tree
+from bayesrule.likelihoods import Likelihood
+from bayesrule.naming import Named
+from bayesrule.posteriors import Context, Posterior
+from bayesrule.task import Task
+
+Logs = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a fit lasts: what a schedule has to know."""
+
+    epochs: int
+    steps_per_epoch: int
+    batch_size: int
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        return self.epochs * self.steps_per_epoch
+
+
+class Learner(ABC):
+    """A fit under way. The loop calls `step` with one batch after another and asks for the `posterior` at the end.
+
+    Before each step the loop seeds torch's default generator from (seed, step), so noise drawn from it repeats
+    exactly in a resumed run; nothing else random belongs in here.
+    """
+
+    @abstractmethod
+    def step(self, batch: Batch) -> Logs:
+        """Learn from one batch; the logs hold at least ``loss``."""
+
+    @abstractmethod
+    def state_dict(self) -> Tree:
+        """All that changes from step to step, as a tree of tensors and plain values."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Tree) -> None:
+        """Go back to a state."""
+
+    @abstractmethod
+    def posterior(self) -> Posterior:
+        """What is known now."""
+
+
+class Method(Named, ABC):
+    """A way to a posterior: a frozen dataclass of documented fields."""
+
+    summary: ClassVar[str]
+
+    @abstractmethod
+    def start(self, task: Task, plan: Plan) -> Learner:
+        """Begin to learn a task."""
+
+
+def context(task: Task, likelihood: Likelihood) -> Context:
+    """What the task hands on to a posterior."""
+    return Context(task.model, likelihood, task.data.scaling)

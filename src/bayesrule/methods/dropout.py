@@ -1,0 +1,65 @@
+"""MC dropout: train with dropout, and leave it on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bayesrule import modules
+from bayesrule.data import Batch
+from bayesrule.files import Tree
+from bayesrule.methods.base import Learner, Logs, Method, Plan, context
+from bayesrule.methods.point import PointLearner
+from bayesrule.posteriors import Dropout, Posterior
+from bayesrule.posteriors.dropout import dropping
+from bayesrule.task import Task
+
+
+@dataclass(frozen=True)
+class MCDropout(Method):
+    """MAP under random masks; the same masks at prediction are draws from an approximate posterior (Gal 2016).
+
+    ``rate``: the probability with which the inputs of hidden layers are dropped, for a module that has no dropout
+    layers of its own. ``lr``: Adam's learning rate at the start.
+    """
+
+    name: ClassVar[str] = "mc-dropout"
+    summary: ClassVar[str] = "one network with dropout left on at prediction"
+    rate: float = 0.1
+    lr: float = 3e-3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1:
+            raise ValueError(f"rate must lie between 0 and 1, not {self.rate}")
+
+    def start(self, task: Task, plan: Plan) -> DropoutLearner:
+        """MAP with dropout; a module with nothing to drop is refused here."""
+        with dropping(task.model, self.rate):
+            pass
+        return DropoutLearner(PointLearner(task, plan, self.lr), self.rate)
+
+
+class DropoutLearner(Learner):
+    """A point learner whose network drops."""
+
+    def __init__(self, base: PointLearner, rate: float) -> None:
+        self.base, self.rate = base, rate
+
+    def step(self, batch: Batch) -> Logs:
+        """A step under fresh masks."""
+        with dropping(self.base.network, self.rate):
+            return self.base.step(batch)
+
+    def state_dict(self) -> Tree:
+        """The point learner's."""
+        return self.base.state_dict()
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Undo `state_dict`."""
+        self.base.load_state_dict(state)
+
+    def posterior(self) -> Posterior:
+        """The trained weights under masks."""
+        network = self.base.network
+        weights = modules.copies(modules.parameters(network) | modules.fixed(network))
+        return Dropout(weights, self.rate, context(self.base.task, self.base.learnt()))

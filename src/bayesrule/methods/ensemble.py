@@ -1,0 +1,84 @@
+"""Deep ensembles: the same method from several independent starts."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from bayesrule import modules
+from bayesrule.data import Batch
+from bayesrule.files import Tree
+from bayesrule.methods.base import Learner, Logs, Method, Plan, context
+from bayesrule.methods.dropout import MCDropout
+from bayesrule.methods.point import MAP
+from bayesrule.posteriors import Mixture, Posterior
+from bayesrule.task import Task
+
+
+@dataclass(frozen=True)
+class Ensemble(Method):
+    """q(w) = 1/K Σ_k q_k(w): K learners of one method, each from its own random start (Lakshminarayanan 2017).
+
+    ``members``: K. ``base``: the method of each member.
+    """
+
+    name: ClassVar[str] = "ensemble"
+    summary: ClassVar[str] = "several networks from independent starts"
+    members: int = 5
+    base: Method = field(default_factory=MAP)
+
+    def __post_init__(self) -> None:
+        if self.members < 1:
+            raise ValueError(f"members must be at least 1, not {self.members}")
+
+    def start(self, task: Task, plan: Plan) -> EnsembleLearner:
+        """Start each member from weights drawn anew."""
+        return EnsembleLearner(task, [self.base.start(_fresh(task), plan) for _ in range(self.members)])
+
+
+@dataclass(frozen=True)
+class DropoutEnsemble(Ensemble):
+    """An ensemble whose members are MC-dropout networks.
+
+    ``members``: how many. ``base``: the dropout method of each.
+    """
+
+    name: ClassVar[str] = "dropout-ensemble"
+    summary: ClassVar[str] = "several networks, each with dropout left on"
+    base: Method = field(default_factory=MCDropout)
+
+
+class EnsembleLearner(Learner):
+    """Several learners side by side on the same batches."""
+
+    def __init__(self, task: Task, members: list[Learner]) -> None:
+        self.task, self.members = task, members
+
+    def step(self, batch: Batch) -> Logs:
+        """One step of every member; the logs are averages."""
+        logs = [member.step(batch) for member in self.members]
+        return {key: torch.stack([entry[key] for entry in logs]).mean() for key in logs[0]}
+
+    def state_dict(self) -> Tree:
+        """The members' states."""
+        return {"members": [member.state_dict() for member in self.members]}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Undo `state_dict`."""
+        for member, saved in zip(self.members, state["members"], strict=True):
+            member.load_state_dict(saved)
+
+    def posterior(self) -> Posterior:
+        """The mixture of the members' posteriors."""
+        parts = [member.posterior() for member in self.members]
+        pooled = self.task.likelihood.pooled([part.likelihood for part in parts])
+        return Mixture(parts, context(self.task, pooled))
+
+
+def _fresh(task: Task) -> Task:
+    model = copy.deepcopy(task.model)
+    modules.reinitialise(model)
+    return task.with_model(model)

@@ -1,0 +1,132 @@
+"""SWAG: the Gaussian that an optimiser wanders over at the end of training."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bayesrule import modules
+from bayesrule.data import Batch
+from bayesrule.files import Tree
+from bayesrule.methods.base import Learner, Logs, Method, Plan, context
+from bayesrule.methods.point import PointLearner, cosine
+from bayesrule.posteriors import Gaussian, Particles, Posterior
+from bayesrule.structures import LowRank
+from bayesrule.task import Task
+
+PARTICLES = 32  # networks kept where BatchNorm needs statistics for each
+TINY = 1e-16  # the least variance of a weight, for those that never move
+
+
+@dataclass(frozen=True)
+class SWAG(Method):
+    """q(w) = N(w̄, ½ diag(var w) + ½ DDᵀ/(K−1)) over snapshots of the weights in the last part of training (Maddox
+    2019).
+
+    w̄ and var w are the moments of all snapshots, the columns of D the last K deviations from the running mean. A
+    network with BatchNorm gets its statistics refreshed on the training data under each sampled set of weights, and
+    those networks are the posterior.
+
+    ``rank``: K. ``burn_in``: the share of training before the first snapshot. ``snapshots``: how many, evenly spaced
+    over the rest. ``lr``: Adam's learning rate at the start. ``wander``: the constant rate while snapshots are taken,
+    as a share of ``lr``.
+    """
+
+    name: ClassVar[str] = "swag"
+    summary: ClassVar[str] = "a Gaussian over the last part of the optimiser's path"
+    rank: int = 20
+    burn_in: float = 0.5
+    snapshots: int = 40
+    lr: float = 3e-3
+    wander: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.rank < 2 or self.snapshots < 2:
+            raise ValueError(f"rank and snapshots must be at least 2, not {self.rank} and {self.snapshots}")
+        if not 0 <= self.burn_in < 1:
+            raise ValueError(f"burn_in must lie in [0, 1), not {self.burn_in}")
+
+    def start(self, task: Task, plan: Plan) -> SWAGLearner:
+        """MAP that never comes to rest, watched."""
+        first = math.ceil(self.burn_in * plan.steps)
+        if plan.steps - first < 2:
+            raise ValueError(
+                f"swag needs at least 2 steps after its burn-in, but {self.burn_in:.0%} of {plan.steps} steps leave "
+                f"{plan.steps - first}: train for more epochs or with smaller batches"
+            )
+        count = min(self.snapshots, plan.steps - first)
+        at = {first + math.ceil((i + 1) * (plan.steps - first) / count) for i in range(count)}
+        return SWAGLearner(PointLearner(task, plan, self.lr, self.schedule), at, self.rank)
+
+    def schedule(self, done: float) -> float:
+        """Half a cosine down to ``wander`` in the burn-in, then constant."""
+        return self.wander + (1 - self.wander) * cosine(done / self.burn_in if self.burn_in else 1.0)
+
+
+class SWAGLearner(Learner):
+    """A point learner and the moments of its path."""
+
+    def __init__(self, base: PointLearner, at: set[int], rank: int) -> None:
+        self.base, self.at, self.rank = base, at, rank
+        self.count = 0
+        self.mean = torch.zeros_like(self._vector())
+        self.squares = torch.zeros_like(self.mean)  # Σ (w − w̄)², by Welford
+        self.deviations: list[Tensor] = []
+
+    def step(self, batch: Batch) -> Logs:
+        """A step of the point learner, and now and then a snapshot."""
+        logs = self.base.step(batch)
+        if self.base.steps in self.at:
+            self._snapshot()
+        return logs
+
+    def _vector(self) -> Tensor:
+        return modules.flatten(self.base.parameters).detach()
+
+    def _snapshot(self) -> None:
+        before = self._vector() - self.mean
+        self.count += 1
+        self.mean += before / self.count
+        after = self._vector() - self.mean
+        self.squares += before * after
+        self.deviations = [*self.deviations, after][-self.rank :]
+
+    def state_dict(self) -> Tree:
+        """The point learner's state and the moments."""
+        moments = {"count": self.count, "mean": self.mean, "squares": self.squares, "deviations": self.deviations}
+        return {"base": self.base.state_dict(), **moments}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Undo `state_dict`."""
+        self.base.load_state_dict(state["base"])
+        self.count, self.deviations = state["count"], list(state["deviations"])
+        self.mean, self.squares = state["mean"].clone(), state["squares"].clone()
+
+    def posterior(self) -> Posterior:
+        """The Gaussian of the moments; before there are two snapshots, the present point."""
+        if self.count < 2:
+            return self.base.posterior()
+        network, task = self.base.network, self.base.task
+        variance = (0.5 * self.squares / self.count).clamp_min(TINY)
+        factor = torch.stack(self.deviations, 1) / math.sqrt(2 * (len(self.deviations) - 1))
+        mean = modules.copies(modules.unflatten(self.mean, self.base.parameters))
+        about = context(task, self.base.learnt())
+        gaussian = Gaussian(mean, LowRank(variance, factor), modules.copies(modules.fixed(network)), about)
+        return self._particles(gaussian) if modules.has_batch_norm(network) else gaussian
+
+    def _particles(self, gaussian: Gaussian) -> Particles:
+        """Samples of the Gaussian, each with the statistics that its weights give on the training data."""
+        networks = []
+        generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        for state in gaussian.draw(PARTICLES, generator):
+            network = copy.deepcopy(self.base.task.model)
+            network.load_state_dict(state, strict=False)
+            batches = self.base.task.data.ordered(self.base.plan.batch_size)
+            modules.refresh_batch_norm(network, (batch.x for batch in batches))
+            networks.append(network)
+        return Particles.of(networks, gaussian.context)

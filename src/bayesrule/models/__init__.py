@@ -1,0 +1,10 @@
+"""The architectures of the experiments, by name.
+
+A *spec* is plain data, ``{"name": "mlp", "inputs": 64, "outputs": 10}``, so that a run can rebuild its network from
+JSON. The networks are plain torch modules; every submodule with parameters has ``reset_parameters``.
+"""
+
+from bayesrule.models.architectures import ACTIVATIONS, MODELS, lenet5, mlp
+from bayesrule.models.specs import Spec, build, default_for
+
+__all__ = ["ACTIVATIONS", "MODELS", "Spec", "build", "default_for", "lenet5", "mlp"]

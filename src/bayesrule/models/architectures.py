@@ -1,0 +1,87 @@
+"""Functions that make networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from bayesrule.naming import unknown
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "elu": nn.ELU,
+    "softplus": nn.Softplus,
+}
+
+
+def mlp(
+    inputs: int,
+    outputs: int,
+    hidden: Sequence[int] = (128, 128),
+    activation: str = "relu",
+    dropout: float = 0.0,
+) -> nn.Sequential:
+    """Fully connected layers, with the activation, and dropout if any, after each hidden one.
+
+    Pictures and the like are flattened first: ``inputs`` is the number of values of an example.
+
+    >>> mlp(64, 10, hidden=(32,), activation="tanh")
+    Sequential(
+      (0): Flatten(start_dim=1, end_dim=-1)
+      (1): Linear(in_features=64, out_features=32, bias=True)
+      (2): Tanh()
+      (3): Linear(in_features=32, out_features=10, bias=True)
+    )
+    """
+    widths = [_positive("inputs", inputs), *(_positive("hidden", width) for width in hidden)]
+    if activation not in ACTIVATIONS:
+        raise unknown("activation", activation, ACTIVATIONS)
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be a probability, at least 0 and below 1, got {dropout}")
+    layers: list[nn.Module] = [nn.Flatten()]
+    for a, b in pairwise(widths):
+        layers += [nn.Linear(a, b), ACTIVATIONS[activation]()]
+        if dropout:
+            layers.append(nn.Dropout(dropout))
+    return nn.Sequential(*layers, nn.Linear(widths[-1], _positive("outputs", outputs)))
+
+
+def lenet5(channels: int, side: int, outputs: int) -> nn.Sequential:
+    """LeNet-5 (LeCun et al., 1998) with max pooling and ReLU, for square pictures, without padding.
+
+    >>> sum(p.numel() for p in lenet5(channels=1, side=28, outputs=10).parameters())
+    44426
+    >>> sum(p.numel() for p in lenet5(channels=3, side=32, outputs=10).parameters())
+    62006
+    """
+    last = ((_positive("side", side) - 4) // 2 - 4) // 2
+    if last < 1:
+        raise ValueError(f"side must be at least 16 pixels for two convolutions and two poolings, got {side}")
+    return nn.Sequential(
+        nn.Conv2d(_positive("channels", channels), 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * last * last, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, _positive("outputs", outputs)),
+    )
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "lenet5": lenet5}
+
+
+def _positive(name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be whole and at least 1, got {value!r}")
+    return value

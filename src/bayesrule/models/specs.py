@@ -1,0 +1,57 @@
+"""Networks from plain data."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+from bayesrule.data import Split
+from bayesrule.models.architectures import MODELS
+from bayesrule.naming import unknown
+
+Spec: TypeAlias = dict[str, Any]
+
+
+def build(spec: Mapping[str, Any], seed: int = 0) -> nn.Module:
+    """The network of ``spec``, initialised as a function of ``seed``; torch's global generator is left as it was.
+
+    >>> a, b = (build({"name": "mlp", "inputs": 2, "outputs": 1, "hidden": [3]}, seed=7) for _ in range(2))
+    >>> all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))
+    True
+    """
+    if "name" not in spec:
+        raise ValueError(f"spec must have a 'name', one of {', '.join(MODELS)}, got {dict(spec)}")
+    settings = {key: value for key, value in spec.items() if key != "name"}
+    if spec["name"] not in MODELS:
+        raise unknown("model", str(spec["name"]), MODELS)
+    make = MODELS[spec["name"]]
+    known = inspect.signature(make).parameters
+    for key in settings:
+        if key not in known:
+            raise unknown(f"setting of {spec['name']}", key, known)
+    if missing := [key for key, p in known.items() if p.default is p.empty and key not in settings]:
+        raise ValueError(f"spec of {spec['name']} must have {', '.join(missing)}, got {dict(spec)}")
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return make(**settings)
+
+
+def default_for(split: Split) -> Spec:
+    """A network for the data: LeNet-5 for pictures of 28 pixels or more a side, and an MLP otherwise.
+
+    >>> from bayesrule.data import load
+    >>> default_for(load("digits"))
+    {'name': 'mlp', 'inputs': 64, 'outputs': 10, 'hidden': [128, 128]}
+    """
+    x, y = split.test
+    outputs = len(split.classes) if split.kind == "classes" else math.prod(y.shape[1:])
+    if split.image_shape is not None and min(split.image_shape[1:]) >= 28 and x.ndim == 4:
+        channels, side, _ = split.image_shape
+        return {"name": "lenet5", "channels": channels, "side": side, "outputs": outputs}
+    hidden = [128, 128] if split.kind == "classes" else [50]
+    return {"name": "mlp", "inputs": math.prod(x.shape[1:]), "outputs": outputs, "hidden": hidden}

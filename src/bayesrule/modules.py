@@ -1,0 +1,144 @@
+"""A module as a function of its named parameters.
+
+Parameters are ``dict[str, Tensor]`` by the module's own names: trainable ones only, a shared tensor once. What is
+frozen and what is a buffer is the module's *fixed* state and travels beside them. Nothing here changes the module it
+is given, except `reinitialise` and `refresh_batch_norm`, whose purpose that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+
+from bayesrule.data import Inputs, inputs
+
+Parameters = dict[str, Tensor]
+
+
+def parameters(module: nn.Module) -> Parameters:
+    """The trainable parameters by name, each shared tensor once."""
+    return {name: p for name, p in module.named_parameters() if p.requires_grad}
+
+
+def fixed(module: nn.Module) -> Parameters:
+    """Frozen parameters and buffers by name: what a fit leaves alone or, like BatchNorm's statistics, follows along."""
+    frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+    return frozen | dict(module.named_buffers())
+
+
+def copies(tensors: Mapping[str, Tensor]) -> Parameters:
+    """Detached copies that share no memory with the originals."""
+    return {name: t.detach().clone() for name, t in tensors.items()}
+
+
+def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None) -> Tensor:
+    """The module's outputs at x: ``module(x)``, ``module(*x)`` or ``module(**x)``; under ``state`` if given."""
+    args = x if isinstance(x, tuple) else () if isinstance(x, dict) else (x,)
+    kwargs = x if isinstance(x, dict) else {}
+    outputs = module(*args, **kwargs) if state is None else functional_call(module, dict(state), args, kwargs)
+    if not isinstance(outputs, Tensor):
+        raise TypeError(
+            f"the model must return one tensor, but {type(module).__name__} returned {type(outputs).__name__}; "
+            "wrap it in a module that picks the tensor"
+        )
+    return outputs
+
+
+def try_call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None) -> Tensor:
+    """`call` on inputs that may not fit: what goes wrong is said with their shapes."""
+    try:
+        return call(module, x, state)
+    except (RuntimeError, ValueError, IndexError) as error:
+        parts = ", ".join(f"{name}: {list(part.shape)} {part.dtype}" for name, part in inputs.named(x))
+        hint = "; whole numbers that are no indices must be floats: X.float()" if "int" in parts else ""
+        raise ValueError(f"the model cannot take the inputs ({parts}): {error}{hint}") from error
+
+
+def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
+    """All numbers in one vector, in the order of the mapping."""
+    return torch.cat([t.reshape(-1) for t in tensors.values()])
+
+
+def unflatten(vector: Tensor, like: Mapping[str, Tensor]) -> Parameters:
+    """Undo `flatten`: views of the last dimension of ``vector`` in the names and shapes of ``like``."""
+    pieces = torch.split(vector, [t.numel() for t in like.values()], dim=-1)
+    lead = vector.shape[:-1]
+    return {name: piece.view(*lead, *t.shape) for (name, t), piece in zip(like.items(), pieces, strict=True)}
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """The floating dtype of the module's parameters: the dtype that data follow."""
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.get_default_dtype())
+
+
+def signature(module: nn.Module) -> dict[str, str]:
+    """Shape and dtype of everything in the module's state, by name: what must agree for a file to fit."""
+    state = dict(module.named_parameters()) | dict(module.named_buffers())
+    return {name: f"{list(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in sorted(state.items())}
+
+
+def difference(saved: Mapping[str, str], given: Mapping[str, str]) -> str | None:
+    """The first difference between two signatures in words, or None."""
+    for name in sorted({*saved, *given}):
+        if saved.get(name) != given.get(name):
+            return f"{name!r} is {saved.get(name, 'absent')} in the file and {given.get(name, 'absent')} in the model"
+    return None
+
+
+def has_batch_norm(module: nn.Module) -> bool:
+    """Whether some layer keeps running statistics, which must fit the weights they are used with."""
+    return any(isinstance(m, _BatchNorm) and m.track_running_stats for m in module.modules())
+
+
+@torch.no_grad()
+def refresh_batch_norm(module: nn.Module, batches: Iterable[Inputs]) -> None:
+    """Set BatchNorm's running statistics to the averages over ``batches`` under the present weights, in place."""
+    layers = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    momenta = [layer.momentum for layer in layers]
+    module.eval()
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # a cumulative average
+        layer.train()
+    for x in batches:
+        call(module, x)
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+    module.eval()
+
+
+def reinitialise(module: nn.Module) -> None:
+    """Draw all trainable parameters anew, in place, by each layer's own ``reset_parameters``; frozen ones stay."""
+    kept = {name: p.detach().clone() for name, p in module.named_parameters() if not p.requires_grad}
+    for name, layer in module.named_modules():
+        own = [p for p, value in layer.named_parameters(recurse=False) if value.requires_grad]
+        reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
+        if reset is not None:
+            reset()
+        elif own:
+            raise ValueError(
+                f"cannot draw a fresh start for parameter {own[0]!r} of {name or 'the model'} "
+                f"({type(layer).__name__}): give the class a reset_parameters() method"
+            )
+    with torch.no_grad():
+        for name, p in module.named_parameters():
+            if name in kept:
+                p.copy_(kept[name])
+
+
+def owners(module: nn.Module) -> dict[str, nn.Module]:
+    """The layer that holds each trainable parameter."""
+    found = {}
+    for name in parameters(module):
+        path, _, _ = name.rpartition(".")
+        found[name] = module.get_submodule(path)
+    return found
+
+
+def is_norm(layer: nn.Module) -> bool:
+    """Whether a layer normalises, so that its weight is a scale that starts at one."""
+    return isinstance(layer, _NormBase | nn.LayerNorm | nn.GroupNorm | nn.RMSNorm)

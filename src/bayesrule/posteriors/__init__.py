@@ -1,0 +1,11 @@
+"""What is known after the data: distributions over a module's parameters, all used in the same way."""
+
+from __future__ import annotations
+
+from bayesrule.posteriors.base import Context, Posterior, load
+from bayesrule.posteriors.dropout import Dropout
+from bayesrule.posteriors.gaussian import Gaussian
+from bayesrule.posteriors.mixture import Mixture
+from bayesrule.posteriors.particles import Particles
+
+__all__ = ["Context", "Dropout", "Gaussian", "Mixture", "Particles", "Posterior", "load"]

@@ -1,0 +1,173 @@
+"""The contract of a posterior, and all that follows from it."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bayesrule import files, likelihoods, modules
+from bayesrule.data import Inputs, Scaling, as_inputs, inputs
+from bayesrule.files import Tree
+from bayesrule.likelihoods import Likelihood
+from bayesrule.modules import Parameters
+from bayesrule.naming import from_spec, to_spec, unknown
+from bayesrule.predictions import Prediction
+
+CHUNK = 1024  # examples in one forward pass
+MEMORY = 4 * 2**30  # bytes that one prediction's outputs may take
+KINDS: dict[str, type[Posterior]] = {}  # every kind of posterior that a file can hold
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What a posterior needs beside its own distribution: the module, p(y|f), the data's scaling, and its story."""
+
+    model: nn.Module
+    likelihood: Likelihood
+    scaling: Scaling = field(default_factory=Scaling)
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+class Posterior(ABC):
+    """A distribution over a module's parameters, and so over its outputs.
+
+    A kind of posterior says how to give `outputs`, and its own tensors (`state`, `from_state`). The rest is here.
+    """
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "kind" in cls.__dict__:
+            KINDS[cls.kind] = cls
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.model = copy.deepcopy(context.model).eval().requires_grad_(False)
+
+    @abstractmethod
+    def outputs(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
+        """Network outputs [S, B, ...] under at most ``samples`` sampled networks; x is in the network's units."""
+
+    @abstractmethod
+    def state(self) -> Tree:
+        """The distribution itself as a tree of tensors and plain values."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, state: Tree, context: Context) -> Posterior:
+        """Undo `state`."""
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """p(y|f), with what was learnt of it."""
+        return self.context.likelihood
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """How this posterior came about: method, prior, temperature, data, versions."""
+        return self.context.info
+
+    def predict(self, x: Any, samples: int = 32, seed: int = 0) -> Prediction:
+        """What is not known of y at x: the likelihood averaged over ``samples`` networks.
+
+        p(y|x, D) ≈ 1/S Σ_s p(y | f_{w_s}(x)), w_s ~ q. Takes and gives the user's units.
+        """
+        if samples < 1:
+            raise ValueError(f"samples must be at least 1, not {samples}")
+        x = self._inputs(x)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            outputs = self.outputs(x, samples, generator)
+        if not bool(outputs.isfinite().all()):
+            row = int((~outputs.isfinite()).transpose(0, 1).flatten(1).any(1).nonzero()[0])
+            raise ValueError(f"the network's outputs at row {row} are NaN or infinite under some sampled weights")
+        prediction = self.likelihood.predict(outputs)
+        targets = self.context.scaling.targets
+        return prediction if targets is None else prediction.rescaled(targets.loc, targets.scale)
+
+    def save(self, path: str | Path) -> None:
+        """Write the posterior with all that a prediction needs, except the module's code, to one file, atomically."""
+        tree = {
+            "kind": self.kind,
+            "state": self.state(),
+            "likelihood": to_spec(self.likelihood),
+            "scaling": self.context.scaling.state(),
+            "info": self.info,
+            "signature": modules.signature(self.model),
+        }
+        files.save(path, tree, "posterior")
+
+    def _inputs(self, x: Any) -> Inputs:
+        """The user's inputs, checked, in the network's dtype and scale."""
+        raw, scaling = as_inputs(x), self.context.scaling.inputs
+        if scaling is not None:
+            raw = inputs.each(scaling.forward, raw)
+        return inputs.to(raw, modules.dtype_of(self.model))
+
+
+def load(path: str | Path, model: nn.Module) -> Posterior:
+    """Read a posterior back onto a module of the same architecture; the module's own weights do not matter."""
+    tree = files.load(path, "posterior")
+    difference = modules.difference(tree["signature"], modules.signature(model))
+    if difference:
+        raise files.FileError(f"{path}: does not fit the model: {difference}")
+    if tree["kind"] not in KINDS:
+        raise unknown("kind of posterior", tree["kind"], KINDS)
+    likelihood = from_spec("likelihood", tree["likelihood"], likelihoods.AVAILABLE)
+    context = Context(model, likelihood, Scaling.from_state(tree["scaling"]), tree["info"])
+    return KINDS[tree["kind"]].from_state(tree["state"], context)
+
+
+class Weights(Posterior):
+    """A posterior that is a distribution over weights: its outputs follow from draws of whole networks."""
+
+    @abstractmethod
+    def draw(self, samples: int, generator: torch.Generator) -> Iterator[Parameters]:
+        """Networks from the posterior, one state (parameters, frozen ones, buffers) at a time."""
+
+    @abstractmethod
+    def count(self, samples: int) -> int:
+        """How many networks `draw` gives when asked for ``samples``."""
+
+    def outputs(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
+        """The same networks for all of x, one network and at most `CHUNK` examples at a time."""
+        return stack(
+            (partial(modules.try_call, self.model, state=state) for state in self.draw(samples, generator)),
+            x,
+            self.count(samples),
+        )
+
+
+def stack(networks: Iterable[Callable[[Inputs], Tensor]], x: Inputs, count: int) -> Tensor:
+    """Outputs [S, B, ...] of ``count`` networks at x, at most `CHUNK` examples at a time, into memory taken once."""
+    n, outputs = inputs.length(x), None
+    for s, network in enumerate(networks):
+        for start in range(0, n, CHUNK):
+            rows = slice(start, start + CHUNK)
+            piece = network(inputs.each(lambda t, rows=rows: t[rows], x))
+            if outputs is None:
+                outputs = _reserve(count, n, piece)
+            outputs[s, rows] = piece
+    assert outputs is not None, "a posterior draws at least one network"
+    return outputs
+
+
+def _reserve(samples: int, n: int, piece: Tensor) -> Tensor:
+    """Room for outputs [S, B, ...], or an error that says what would fit."""
+    need = samples * n * piece[0].numel() * piece.element_size()
+    if need > MEMORY:
+        fit = max(1, n * MEMORY // need)
+        raise MemoryError(
+            f"the outputs of {samples} networks on {n} examples need {need / 2**30:.1f} GiB, over the limit of "
+            f"{MEMORY / 2**30:.0f} GiB: predict at most {fit} examples at a time, or with fewer samples"
+        )
+    return piece.new_empty(samples, n, *piece.shape[1:])

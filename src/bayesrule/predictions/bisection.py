@@ -1,0 +1,25 @@
+"""The one search behind quantiles that have no closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def bisect(low: Tensor, high: Tensor, below: Callable[[Tensor], Tensor], whole: bool = False) -> Tensor:
+    """The least point of ``(low, high]`` where ``below`` is false, to a 2⁻⁶⁴th part; among whole numbers if ``whole``.
+
+    >>> import torch
+    >>> bisect(torch.zeros(1), torch.full((1,), 2.0), lambda x: x**2 < 2)
+    tensor([1.4142])
+    """
+    for _ in range(64):
+        middle = (low + high) / 2
+        middle = middle.floor() if whole else middle
+        if not ((low < middle) & (middle < high)).any():
+            break
+        under = below(middle)
+        low, high = torch.where(under, middle, low), torch.where(under, high, middle)
+    return high

@@ -1,0 +1,107 @@
+"""One class out of C."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from bayesrule.predictions import targets
+from bayesrule.predictions.base import Prediction, log_mean, per_example, sampled
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Classes(Prediction):
+    """A mixture of S categorical distributions, from logits ``[S, B, C, ...]``.
+
+    ::
+
+        probs     = mean_s softmax(logits_s)
+        entropy   = H(probs)                                        total
+        aleatoric = mean_s H(softmax(logits_s))
+        epistemic = entropy − aleatoric = I(y; network) ≥ 0         mutual information
+
+    Two networks that are each sure, of different classes: nothing is noise, all is ignorance.
+
+    >>> import torch
+    >>> prediction = Classes(torch.tensor([[[200.0, 0.0]], [[0.0, 200.0]]]))
+    >>> prediction.probs
+    tensor([[0.5000, 0.5000]])
+    >>> prediction.aleatoric, prediction.epistemic
+    (tensor([0.]), tensor([0.6931]))
+    """
+
+    logits: Tensor
+
+    def __post_init__(self) -> None:
+        sampled("logits", self.logits, "S, B, C")
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the labels, ``[B, ...]``."""
+        return torch.Size([self.logits.shape[1], *self.logits.shape[3:]])
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """Probability of each class, ``[B, C, ...]``."""
+        return self.logits.softmax(2).mean(0)
+
+    @cached_property
+    def aleatoric(self) -> Tensor:
+        """Mean entropy of the networks' own distributions."""
+        return torch.special.entr(self.logits.softmax(2)).sum(2).mean(0)
+
+    @cached_property
+    def epistemic(self) -> Tensor:
+        """Mutual information between label and network."""
+        return (torch.special.entr(self.probs).sum(1) - self.aleatoric).clamp(min=0)
+
+    @property
+    def entropy(self) -> Tensor:
+        """Entropy of ``probs``."""
+        return self.total
+
+    @property
+    def uncertainty(self) -> Tensor:
+        """Entropy, averaged over trailing dimensions."""
+        return per_example(self.entropy)
+
+    @property
+    def confidence(self) -> Tensor:
+        """Probability of the most probable class."""
+        return self.probs.amax(1)
+
+    @property
+    def label(self) -> Tensor:
+        """The most probable class."""
+        return self.probs.argmax(1)
+
+    @property
+    def point(self) -> Tensor:
+        """The most probable class."""
+        return self.label
+
+    def target(self, y: Tensor) -> Tensor:
+        """Labels as int64 class indices."""
+        return targets.labels(y, self.shape, self.logits.shape[2]).to(self.logits.device)
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """``log probs[y]``, exact also where probs underflow."""
+        index = self.target(y).unsqueeze(1).expand(self.samples, *self.shape[:1], 1, *self.shape[1:])
+        return log_mean(self.logits.log_softmax(2).gather(2, index).squeeze(2))
+
+    def set(self, level: float) -> Tensor:
+        """The smallest set of classes that holds probability ``level`` or more, as a mask ``[B, C, ...]``."""
+        if not 0 < level <= 1:
+            raise ValueError(f"level must be above 0 and at most 1: got {level:g}; 90 % is level=0.9")
+        ordered, index = self.probs.sort(dim=1, descending=True, stable=True)
+        before = ordered.cumsum(1) - ordered
+        return torch.zeros_like(before, dtype=torch.bool).scatter(1, index, before < level)
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Labels ``[n, B, ...]``."""
+        logits = self.logits[self._networks(n, generator)]
+        # The first of C independent arrivals with rates exp(logits) is class c with probability softmax(logits)[c].
+        return (logits - torch.empty_like(logits).exponential_(generator=generator).log()).argmax(2)

@@ -1,0 +1,151 @@
+"""Real numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.special import ndtr, ndtri
+
+from bayesrule.predictions import targets
+from bayesrule.predictions.base import Prediction, fraction, log_mean, per_example, sampled, tails
+from bayesrule.predictions.bisection import bisect
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reals(Prediction):
+    """A mixture of S normal distributions, from means ``[S, B, ...]`` and standard deviations that broadcast to them.
+
+    ::
+
+        mean      = mean_s means_s
+        aleatoric = mean_s stds_s²                    the noise of y
+        epistemic = mean_s (means_s − mean)²          the networks' disagreement
+        variance  = aleatoric + epistemic             all three in units of y²
+
+    Quantiles and intervals are of the mixture itself, not of a normal distribution with its moments.
+
+    >>> import torch
+    >>> prediction = Reals(torch.tensor([[1.0], [3.0]]), torch.tensor(0.5))
+    >>> prediction.mean, prediction.aleatoric, prediction.epistemic
+    (tensor([2.]), tensor([0.2500]), tensor([1.]))
+    >>> prediction.interval(0.9)
+    (tensor([0.3592]), tensor([3.6408]))
+    """
+
+    means: Tensor
+    stds: Tensor
+
+    def __post_init__(self) -> None:
+        sampled("means", self.means, "S, B")
+        if not (self.stds > 0).all():
+            worst = float(self.stds[~(self.stds > 0)][0])
+            raise ValueError(f"stds must be positive: got {worst:g}; floor them above 0")
+        try:
+            stds = self.stds.to(self.means).expand(self.means.shape)
+        except RuntimeError:
+            raise ValueError(
+                f"stds must broadcast to means: got stds {list(self.stds.shape)} and means {list(self.means.shape)}"
+            ) from None
+        object.__setattr__(self, "stds", stds)
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of the targets, ``[B, ...]``."""
+        return self.means.shape[1:]
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Mean of y."""
+        return self.means.mean(0)
+
+    @cached_property
+    def aleatoric(self) -> Tensor:
+        """Mean variance of the networks' own distributions."""
+        return self.stds.square().mean(0)
+
+    @cached_property
+    def epistemic(self) -> Tensor:
+        """Population variance of the networks' means."""
+        return self.means.var(0, correction=0)
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of y, noise included."""
+        return self.total
+
+    @property
+    def std(self) -> Tensor:
+        """Standard deviation of y, noise included."""
+        return self.total.sqrt()
+
+    @property
+    def uncertainty(self) -> Tensor:
+        """Standard deviation, averaged over the targets of an example."""
+        return per_example(self.std)
+
+    @property
+    def point(self) -> Tensor:
+        """Mean of y."""
+        return self.mean
+
+    def target(self, y: Tensor) -> Tensor:
+        """Finite real numbers in the dtype of the means."""
+        return targets.reals(y, self.shape).to(self.means)
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """Log of ``mean_s N(y; means_s, stds_s²)``."""
+        z = (self.target(y) - self.means) / self.stds
+        return log_mean(-z.square() / 2 - self.stds.log() - math.log(2 * math.pi) / 2)
+
+    def cdf(self, y: float | Tensor) -> Tensor:
+        """Probability of a value up to ``y``, a number or a tensor of the targets' shape."""
+        y = self.target(y) if isinstance(y, Tensor) and y.ndim else y
+        return ndtr((y - self.means) / self.stds).mean(0)
+
+    def quantile(self, q: float | Tensor) -> Tensor:
+        """The y with ``cdf(y) = q``, of the targets' shape; ``[Q, B, ...]`` for a tensor ``[Q]``.
+
+        It lies between the least and the greatest of the S normal quantiles, where bisection finds it.
+        """
+        if isinstance(q, Tensor) and q.ndim:
+            return torch.stack([self.quantile(float(level)) for level in q])
+        level = fraction("q", float(q))
+        parts = self.means + self.stds * ndtri(torch.as_tensor(level, dtype=torch.float64)).to(self.means)
+        return bisect(parts.amin(0), parts.amax(0), lambda y: self.cdf(y) < level)
+
+    def interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """Lower and upper end of the central interval that holds probability ``level``."""
+        low, high = tails(level)
+        return self.quantile(low), self.quantile(high)
+
+    def crps(self, y: Tensor) -> Tensor:
+        """Continuous ranked probability score ``∫ (cdf(t) − [t ≥ y])² dt``, in units of y; less is better.
+
+        In closed form (Grimit et al. 2006), with Y, Y' independent draws of the prediction::
+
+            crps = E|Y − y| − ½ E|Y − Y'|      and      E|N(m, v)| = m (2Φ(m/√v) − 1) + 2 √v φ(m/√v)
+        """
+        spread = self.stds.sum(0) / math.sqrt(math.pi)  # ½ Σ_s E|Y_s − Y'_s|; then the pairs s < t, one s at a time
+        for s in range(self.samples - 1):
+            between = self.means[s] - self.means[s + 1 :]
+            spread = spread + _mean_abs(between, torch.hypot(self.stds[s], self.stds[s + 1 :])).sum(0)
+        return _mean_abs(self.target(y) - self.means, self.stds).mean(0) - spread / self.samples**2
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Values ``[n, B, ...]``."""
+        networks = self._networks(n, generator)
+        return torch.normal(self.means[networks], self.stds[networks], generator=generator)
+
+    def rescaled(self, loc: float | Tensor, scale: float | Tensor) -> Reals:
+        """The prediction of ``loc + scale · y``, for positive ``scale``."""
+        loc, scale = (torch.as_tensor(v, dtype=self.means.dtype, device=self.means.device) for v in (loc, scale))
+        return Reals(self.means * scale + loc, self.stds * scale)
+
+
+def _mean_abs(mean: Tensor, std: Tensor) -> Tensor:
+    z = mean / std
+    return mean * (2 * ndtr(z) - 1) + std * math.sqrt(2 / math.pi) * (-z.square() / 2).exp()

@@ -1,0 +1,36 @@
+"""p(w): what is believed of the weights before the data."""
+
+from __future__ import annotations
+
+from bayesrule import naming, structures
+from bayesrule.priors.base import Prior
+from bayesrule.priors.flat import Flat
+from bayesrule.priors.gaussian import Gaussian
+from bayesrule.priors.scales import RULES
+from bayesrule.priors.structured import Structured
+
+AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Flat, Structured)}
+
+
+def choose(given: str | Prior | None) -> Prior:
+    """The prior that was asked for: an object, a name, the name of a scale rule, or None for the default.
+
+    >>> choose("kaiming")
+    Gaussian(scale='kaiming', mean=None)
+    """
+    if given is None:
+        return Gaussian()
+    if isinstance(given, str) and given in RULES:
+        return Gaussian(scale=given)
+    return naming.choose("prior", given, AVAILABLE)
+
+
+def from_spec(spec: dict[str, object]) -> Prior:
+    """A prior from its plain data."""
+    options: dict[str, type[naming.Named]] = {**structures.AVAILABLE, **AVAILABLE}
+    prior = naming.from_spec("prior", spec, options)
+    assert isinstance(prior, Prior)
+    return prior
+
+
+__all__ = ["AVAILABLE", "RULES", "Flat", "Gaussian", "Prior", "Structured", "choose", "from_spec"]

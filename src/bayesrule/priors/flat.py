@@ -1,0 +1,26 @@
+"""No belief at all: maximum likelihood as a prior."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from bayesrule.priors.base import Prior
+
+
+@dataclass(frozen=True)
+class Flat(Prior):
+    """p(w) ∝ 1. Improper; with it, MAP is maximum likelihood."""
+
+    name: ClassVar[str] = "flat"
+
+    def resolve(self, module: nn.Module) -> Flat:
+        """Nothing to work out."""
+        return self
+
+    def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Zero."""
+        return next(iter(parameters.values())).new_zeros(())

@@ -1,0 +1,41 @@
+"""The contract of a structure."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from bayesrule.naming import Named
+
+
+class Structure(Named, ABC):
+    """A covariance Σ over a vector of ``size`` numbers."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """P, the length of the vector."""
+
+    @property
+    @abstractmethod
+    def diagonal(self) -> Tensor:
+        """The P marginal variances."""
+
+    @abstractmethod
+    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """``count`` draws from N(0, Σ), one a row."""
+
+    @abstractmethod
+    def quadratic(self, v: Tensor) -> Tensor:
+        """vᵀ Σ⁻¹ v for a vector v."""
+
+    @abstractmethod
+    def logdet(self) -> Tensor:
+        """log |Σ|."""
+
+    def log_prob(self, v: Tensor) -> Tensor:
+        """log N(v; 0, Σ) = −½ (vᵀ Σ⁻¹ v + log |Σ| + P log 2π)."""
+        return -0.5 * (self.quadratic(v) + self.logdet() + self.size * math.log(2 * math.pi))

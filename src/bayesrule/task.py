@@ -1,0 +1,146 @@
+"""What is to be learnt: a module, data, a likelihood, a prior and a temperature."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayesrule import likelihoods, modules, priors
+from bayesrule.data import Arrays, Batch, Data, as_data
+from bayesrule.likelihoods import Likelihood
+from bayesrule.priors import Prior
+
+PEEK = 1024  # examples that a new task looks at: for shapes, and for where the noise starts
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Model, data, likelihood, prior and temperature, checked against each other by `Task.create`.
+
+    The loss of a batch is the mean of −log p(y|f) plus (η/N)·(−log p(w)), for temperature η and N examples.
+    """
+
+    model: nn.Module
+    data: Data
+    likelihood: Likelihood
+    prior: Prior
+    temperature: float = 1.0
+
+    @classmethod
+    def create(
+        cls,
+        model: nn.Module,
+        train: Any,
+        likelihood: str | Likelihood | None = None,
+        prior: str | Prior | None = None,
+        temperature: float = 1.0,
+    ) -> Task:
+        """A task from what users have. The model is copied; everything is checked before any training.
+
+        >>> task = Task.create(nn.Linear(2, 1), (torch.randn(8, 2), torch.randn(8)))
+        >>> task.likelihood.name, task.weight
+        ('gaussian', 0.125)
+        """
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise ValueError(f"temperature must be positive and finite, not {temperature}")
+        model = copy.deepcopy(model)
+        _check_parameters(model)
+        data = as_data(train).to(modules.dtype_of(model))
+        batch, outputs = _peek(model, data)
+        chosen = likelihoods.choose(likelihood) if likelihood is not None else likelihoods.infer(outputs, batch.y)
+        if data.scaling.targets is not None and not chosen.rescales_targets:
+            raise ValueError(
+                f"the data's targets are standardised, but {chosen} counts in its own units: "
+                'standardise the inputs only, br.data.standardize(..., targets="keep")'
+            )
+        chosen = chosen.matched(outputs, chosen.check(outputs, batch.y))
+        if isinstance(data, Arrays):
+            shaped = outputs[:1].expand(data.n, *outputs.shape[1:])
+            data = Arrays(data.x, chosen.check(shaped, data.y), data.scaling)
+        return cls(model, data, chosen, priors.choose(prior).resolve(model), temperature)
+
+    @property
+    def weight(self) -> float:
+        """η/N: what the prior, or a divergence from it, counts in a loss that is a mean over examples."""
+        return self.temperature / self.data.n
+
+    def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
+        """One epoch in the order that ``seed`` says."""
+        return self.data.batches(batch_size, seed)
+
+    def loss(
+        self, outputs: Tensor, y: Tensor, likelihood: Likelihood, penalty: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Mean −log p(y|f) + (η/N)·penalty, and its two terms apart.
+
+        ``penalty`` is −log p(w) for a point, KL(q‖p) for a distribution.
+        """
+        if not isinstance(self.data, Arrays):
+            y = likelihood.check(outputs, y)
+        nll = -likelihood.log_prob(outputs, y).mean()
+        penalty = self.weight * penalty
+        loss = nll + penalty
+        return loss, {"loss": loss.detach(), "nll": nll.detach(), "penalty": penalty.detach()}
+
+    def with_prior(self, prior: Prior) -> Task:
+        """The same task under another belief."""
+        return replace(self, prior=prior.resolve(self.model))
+
+    def with_model(self, model: nn.Module) -> Task:
+        """The same task from another start."""
+        return replace(self, model=model)
+
+    def parameters(self) -> Mapping[str, Tensor]:
+        """The model's trainable parameters."""
+        return modules.parameters(self.model)
+
+
+def _check_parameters(model: nn.Module) -> None:
+    if not modules.parameters(model):
+        raise ValueError(f"the model ({type(model).__name__}) has no trainable parameters: there is nothing to learn")
+    for name, p in model.named_parameters():
+        if not bool(p.isfinite().all()):
+            raise ValueError(f"parameter {name!r} of the model holds NaN or infinite values before training")
+
+
+def _peek(model: nn.Module, data: Data) -> tuple[Batch, Tensor]:
+    """The first examples and the model's outputs on them; the model's state is left as it was."""
+    batch = next(iter(data.ordered(PEEK)))
+    model = copy.deepcopy(model).eval()
+    with torch.no_grad():
+        outputs = modules.try_call(model, batch.x)
+    if outputs.shape[:1] != batch.y.shape[:1]:
+        raise ValueError(
+            f"the model gives {tuple(outputs.shape)} for {len(batch.y)} examples: "
+            "its outputs must have the examples in the first dimension"
+        )
+    if not bool(outputs.isfinite().all()):
+        raise ValueError(
+            "the model gives NaN or infinite outputs before training: check its weights and the inputs' scale"
+        )
+    _advise_scaling(batch, data)
+    return batch, outputs
+
+
+def _advise_scaling(batch: Batch, data: Data) -> None:
+    x = batch.x
+    if data.scaling.inputs is not None or not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point():
+        return
+    if float(x.abs().max()) > 100:
+        warnings.warn(
+            f"inputs reach {float(x.abs().max()):.3g}: networks learn badly on such a scale. If the model was not "
+            "trained on it, pass br.data.standardize((X, y)) as train; predictions still take and give your units",
+            stacklevel=4,
+        )
+
+
+__all__ = ["Task"]

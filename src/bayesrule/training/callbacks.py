@@ -1,0 +1,51 @@
+"""What a fit tells as it goes, and how to listen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a fit stands after a step.
+
+    ``logs`` are this step's; ``history`` has one entry per finished epoch: means of the logs, and ``val_nll`` where
+    the fit was given validation data.
+    """
+
+    step: int
+    steps: int
+    epoch: int
+    epochs: int
+    epoch_ended: bool
+    logs: dict[str, float]
+    history: list[dict[str, float]]
+
+
+Callback = Callable[[Progress], bool | None]
+"""Called after each step; True stops the fit at the end of the epoch."""
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Stop when ``watch`` has not improved for ``patience`` epochs. It looks at the history alone, so it survives a
+    resume.
+
+    >>> progress = Progress(4, 9, 3, 9, True, {}, [{"val_nll": v} for v in (1.0, 0.5, 0.6, 0.7)])
+    >>> EarlyStopping(patience=2)(progress), EarlyStopping(patience=3)(progress)
+    (True, False)
+    """
+
+    patience: int = 5
+    watch: str = "val_nll"
+
+    def __call__(self, progress: Progress) -> bool:
+        """Whether the fit should stop."""
+        if not progress.epoch_ended:
+            return False
+        if self.watch not in progress.history[-1]:
+            known = ", ".join(sorted(progress.history[-1]))
+            raise ValueError(f"early stopping watches {self.watch!r}, but the fit logs {known}; give fit(val=...)")
+        values = [entry[self.watch] for entry in progress.history]
+        return len(values) - 1 - values.index(min(values)) >= self.patience

@@ -1,0 +1,82 @@
+"""The output directory of a fit: a checkpoint while it runs, a posterior when it is done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from torch import nn
+
+from bayesrule import files
+from bayesrule.files import Tree
+from bayesrule.posteriors import Posterior, load
+
+
+class Folder:
+    """A directory that belongs to one run; ``every``: seconds between checkpoints."""
+
+    def __init__(self, path: str | Path, every: float = 30.0) -> None:
+        self.path, self.every = Path(path), every
+        self.checkpoint = self.path / "checkpoint.safetensors"
+        self.posterior = self.path / "posterior.safetensors"
+        self._last = time.monotonic()
+
+    def claim(self) -> None:
+        """Refuse a directory that holds another run."""
+        for path in (self.posterior, self.checkpoint):
+            if path.exists():
+                raise FileExistsError(
+                    f"{self.path} holds another run ({path.name}): resume it, delete it, or choose another directory"
+                )
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return time.monotonic() - self._last >= self.every
+
+    def save(self, tree: Tree) -> None:
+        """Replace the checkpoint."""
+        files.save(self.checkpoint, tree, "checkpoint")
+        self._last = time.monotonic()
+
+    def saved(self) -> Tree:
+        """The last checkpoint."""
+        return files.load(self.checkpoint, "checkpoint")
+
+    def finish(self, posterior: Posterior) -> None:
+        """Write the posterior; the checkpoint has served."""
+        posterior.save(self.posterior)
+        self.checkpoint.unlink(missing_ok=True)
+
+    def finished(self, model: nn.Module) -> Posterior | None:
+        """The posterior, if the run got that far."""
+        return load(self.posterior, model) if self.posterior.exists() else None
+
+
+class Termination:
+    """Whether the process was asked to end."""
+
+    requested = False
+
+
+@contextmanager
+def on_sigterm() -> Iterator[Termination]:
+    """Within this block SIGTERM is noted instead of obeyed, so that the step at hand can be finished and saved."""
+    termination = Termination()
+    if threading.current_thread() is not threading.main_thread():
+        yield termination
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        termination.requested = True
+
+    before = signal.signal(signal.SIGTERM, note)
+    try:
+        yield termination
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,286 @@
+"""Fit and resume.
+
+Randomness is a function of the seed and of where the fit stands: the order of an epoch of (seed, epoch), the noise of
+a step of (seed, step). A checkpoint therefore needs no generator state, and a resumed fit repeats the uninterrupted
+one to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bayesrule import likelihoods, methods, modules, priors
+from bayesrule.data import Data, as_data
+from bayesrule.files import Tree
+from bayesrule.likelihoods import Likelihood
+from bayesrule.methods import Learner, Method, Plan
+from bayesrule.naming import from_spec, to_spec
+from bayesrule.posteriors import Posterior
+from bayesrule.priors import Prior
+from bayesrule.task import Task
+from bayesrule.training.callbacks import Callback, Progress
+from bayesrule.training.folder import Folder, Termination, on_sigterm
+
+START, ORDER, NOISE, END = range(4)  # what a seed is for
+
+
+class Diverged(FloatingPointError):
+    """The loss or the state of a fit is no longer finite."""
+
+
+def fit(
+    model: nn.Module,
+    train: Any,
+    method: str | Method = "ensemble",
+    likelihood: str | Likelihood | None = None,
+    prior: str | Prior | None = None,
+    temperature: float = 1.0,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    val: Any = None,
+    callbacks: Sequence[Callback] = (),
+    out: str | Path | Folder | None = None,
+) -> Posterior:
+    """From a module and data to a posterior.
+
+    Args:
+        model: any ``torch.nn.Module``; it is copied, and where the method allows, training starts from its weights.
+        train: ``(X, y)`` of arrays or tensors (X may be a tuple or dict of them), a Dataset, a DataLoader, or
+            ``br.data.standardize((X, y))``.
+        method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
+        likelihood: a name or object; None: integers are classes, floats are reals with normal noise.
+        prior: a prior, the name of a scale rule, or None for the default.
+        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
+        epochs: passes over the data; None: enough for 3000 steps, at least 10.
+        batch_size: examples in a step; None: 32 for fewer than 10 000 examples, else 128.
+        seed: the same seed gives the same posterior.
+        val: held-out ``(X, y)`` in the user's units: ``val_nll`` is logged after each epoch.
+        callbacks: called with a `Progress` after each step.
+        out: a directory for checkpoints and the posterior; `resume` continues from it.
+
+    >>> X = torch.linspace(-1, 1, 64)[:, None]
+    >>> posterior = fit(nn.Linear(1, 1), (X, 2 * X[:, 0]), method=methods.MAP(lr=0.05), epochs=200)
+    >>> round(float(posterior.predict([[0.5]]).mean), 1)
+    1.0
+    """
+    data = as_data(train)
+    batch_size = batch_size or (32 if data.n < 10_000 else 128)
+    epochs = max(10, math.ceil(3000 / data.steps(batch_size))) if epochs is None else epochs
+    settings = {
+        "method": to_spec(methods.choose(method)),
+        "likelihood": None if likelihood is None else to_spec(likelihoods.choose(likelihood)),
+        "prior": to_spec(priors.choose(prior)),
+        "temperature": temperature,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "seed": seed,
+    }
+    folder = Folder(out) if isinstance(out, str | Path) else out
+    run = _Run.create(model, data, settings, val, callbacks, folder)
+    if folder is not None:
+        folder.claim()
+    with on_sigterm() as termination:
+        return run.go(termination)
+
+
+def resume(
+    out: str | Path | Folder, model: nn.Module, train: Any, val: Any = None, callbacks: Sequence[Callback] = ()
+) -> Posterior:
+    """Continue the fit whose checkpoint is in ``out``: the result is bit-equal to that of an uninterrupted run.
+
+    Method, prior, seed and all other settings come from the checkpoint; model and data must be those of the run.
+    """
+    folder = Folder(out) if isinstance(out, str | Path) else out
+    done = folder.finished(model)
+    if done is not None:
+        return done
+    saved = folder.saved()
+    data = as_data(train)
+    if data.fingerprint() != saved["data"]:
+        raise ValueError(f"{folder.path}: the training data are not those of the run; a resumed fit needs the same")
+    difference = modules.difference(saved["signature"], modules.signature(model))
+    if difference:
+        raise ValueError(f"{folder.path}: the checkpoint does not fit the model: {difference}")
+    run = _Run.create(model, data, saved["settings"], val, callbacks, folder)
+    run.restore(saved)
+    with on_sigterm() as termination:
+        return run.go(termination)
+
+
+def _positive(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+    return value
+
+
+@dataclass
+class _Run:
+    """One fit: what it is made of, and where it stands."""
+
+    task: Task
+    plan: Plan
+    learner: Learner
+    settings: dict[str, Any]
+    fingerprint: str | None
+    val: Data | None
+    callbacks: Sequence[Callback]
+    folder: Folder | None
+    step: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    history: list[dict[str, float]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @classmethod
+    def create(
+        cls,
+        model: nn.Module,
+        data: Data,
+        settings: dict[str, Any],
+        val: Any,
+        callbacks: Sequence[Callback],
+        folder: Folder | None,
+    ) -> _Run:
+        likelihood = settings["likelihood"]
+        chosen = None if likelihood is None else from_spec("likelihood", likelihood, likelihoods.AVAILABLE)
+        task = Task.create(model, data, chosen, priors.from_spec(settings["prior"]), settings["temperature"])
+        batch_size = _positive("batch_size", settings["batch_size"])
+        plan = Plan(_positive("epochs", settings["epochs"]), data.steps(batch_size), batch_size)
+        with _seeded(settings["seed"], START):
+            learner = methods.from_spec(settings["method"]).start(task, plan)
+        held_out = None if val is None else as_data(val)
+        fingerprint = None if folder is None else data.fingerprint()
+        return cls(task, plan, learner, settings, fingerprint, held_out, callbacks, folder)
+
+    def go(self, termination: Termination) -> Posterior:
+        """All epochs that are left, then the posterior."""
+        if self.step == 0:
+            self._checkpoint()
+        with torch.random.fork_rng(devices=[]):
+            for epoch in range(self.step // self.plan.steps_per_epoch, self.plan.epochs):
+                if self._epoch(epoch, termination):
+                    break
+        return self._finish()
+
+    def _epoch(self, epoch: int, termination: Termination) -> bool:
+        """What is left of one epoch; True when a callback asks to stop."""
+        began, stop = time.perf_counter() - self.seconds, False
+        for batch in self._left_of(epoch):
+            torch.manual_seed(_seed(self.settings["seed"], NOISE, self.step))
+            logs = {name: value.item() for name, value in self.learner.step(batch).items()}
+            self._guard(logs, epoch)
+            self.seconds = time.perf_counter() - began
+            stop = self._tell(logs, epoch) or stop
+            if self.folder is not None and (termination.requested or self.folder.due()):
+                self._checkpoint()
+            if termination.requested:
+                raise SystemExit(143)
+        return stop
+
+    def _left_of(self, epoch: int) -> Iterator[Any]:
+        """The batches of an epoch that have not been learnt from."""
+        batches = self.task.batches(self.plan.batch_size, _seed(self.settings["seed"], ORDER, epoch))
+        return islice(batches, self.step - epoch * self.plan.steps_per_epoch, None)
+
+    def _guard(self, logs: dict[str, float], epoch: int) -> None:
+        if not math.isfinite(logs["loss"]):
+            raise Diverged(
+                f"the loss is {logs['loss']} at step {self.step} (epoch {epoch}){self._last_good()}; "
+                "check the inputs for extreme values, or lower the learning rate"
+            )
+
+    def _last_good(self) -> str:
+        return "" if self.folder is None else f"; the last good checkpoint is {self.folder.checkpoint}"
+
+    def _tell(self, logs: dict[str, float], epoch: int) -> bool:
+        """Count the step, close the epoch where it ends, call the callbacks; True when one asks to stop."""
+        self.step += 1
+        ended = self.step % self.plan.steps_per_epoch == 0
+        for name, value in logs.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+        if ended:
+            self.history.append({name: total / self.plan.steps_per_epoch for name, total in self.sums.items()})
+            self.sums = {}
+            if self.val is not None:
+                self.history[-1]["val_nll"] = self._validate(self.val)
+        progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, logs, self.history)
+        return any([callback(progress) for callback in self.callbacks])
+
+    def _validate(self, val: Data) -> float:
+        with _seeded(self.settings["seed"], END):
+            posterior = self.learner.posterior()
+        x, y = val.all()
+        return -float(posterior.predict(x).log_prob(y).mean())
+
+    def _checkpoint(self) -> None:
+        if self.folder is None:
+            return
+        state = self.learner.state_dict()
+        if not _finite(state):
+            raise Diverged(f"the weights are no longer finite after step {self.step}{self._last_good()}")
+        self.folder.save(
+            {
+                "settings": self.settings,
+                "data": self.fingerprint,
+                "signature": modules.signature(self.task.model),
+                "learner": state,
+                "step": self.step,
+                "sums": self.sums,
+                "history": self.history,
+                "seconds": self.seconds,
+            }
+        )
+
+    def restore(self, saved: Tree) -> None:
+        """Go back to a checkpoint."""
+        self.learner.load_state_dict(saved["learner"])
+        self.step, self.sums, self.history = saved["step"], saved["sums"], saved["history"]
+        self.seconds = saved["seconds"]
+
+    def _finish(self) -> Posterior:
+        with _seeded(self.settings["seed"], END):
+            posterior = self.learner.posterior()
+        if not _finite(posterior.state()):
+            raise Diverged(f"the posterior holds NaN or infinite weights after step {self.step}{self._last_good()}")
+        likelihood = to_spec(self.task.likelihood)["name"]
+        posterior.info.update(
+            self.settings | {"likelihood": likelihood, "n": self.task.data.n, "history": self.history},
+            seconds=self.seconds,
+            versions={"python": platform.python_version(), "torch": str(torch.__version__)},
+        )
+        if self.folder is not None:
+            self.folder.finish(posterior)
+        return posterior
+
+
+def _finite(tree: Tree) -> bool:
+    if isinstance(tree, Tensor):
+        return not tree.is_floating_point() or bool(tree.isfinite().all())
+    if isinstance(tree, dict):
+        return all(_finite(value) for value in tree.values())
+    return all(_finite(value) for value in tree) if isinstance(tree, list | tuple) else True
+
+
+def _seed(*key: int) -> int:
+    """One well mixed seed from several numbers."""
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+@contextmanager
+def _seeded(*key: int) -> Iterator[None]:
+    """Within this block torch's default generator depends on the key alone; the user's own state is kept."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_seed(*key))
+        yield

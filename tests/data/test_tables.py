@@ -1,0 +1,237 @@
+import datetime
+import json
+import sys
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayesrule.data import Schema, load_table, read_table, standardize
+
+rng = np.random.default_rng(0)
+
+
+def people(n=100):
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, n).astype(float),
+            "member": rng.random(n) < 0.5,
+            "city": rng.choice(["Rome", "Oslo", "Lima"], n),
+            "id": [f"p{i}" for i in range(n)],
+            "planet": "Earth",
+            "zero": 0,
+            "empty": np.nan,
+            "born": pd.Timestamp("2000-01-01") + pd.to_timedelta(np.arange(n), unit="D"),
+            "pay": rng.random(n),
+        }
+    )
+
+
+def test_columns_become_numbers_and_the_rest_is_said():
+    frame = people()
+    frame.loc[[3, 5], "age"] = np.nan
+    schema = Schema.learn(frame, "pay")
+    assert schema.features == ("age", "age is missing", "member", "city=Lima", "city=Oslo", "city=Rome")
+    x = schema.inputs(frame)
+    assert x.dtype == np.float64
+    assert x[3].tolist()[:2] == [frame["age"].median(), 1.0]
+    np.testing.assert_array_equal(x[:, 3:].sum(1), 1)
+    assert schema.kind == "reals"
+    assert schema.notes == (
+        "target 'pay': real numbers",
+        "column 'id' dropped: its 100 different values in 100 rows look like an id",
+        "column 'planet' dropped: it is constant, 'Earth' in every row",
+        "column 'zero' dropped: it is constant, 0 in every row",
+        "column 'empty' dropped: it is empty",
+        "column 'born' dropped: it holds dates or times; add the parts that matter (year, month, hour) "
+        "as columns of numbers",
+    )
+
+
+def test_new_tables():
+    schema = Schema.learn(people(), "pay")
+    new = pd.DataFrame({"extra": [1, 2], "city": ["Paris", None], "member": [None, True], "age": ["41", None]})
+    x = schema.inputs(new)
+    assert x[0].tolist() == [41, 0 if x[0, 1] == 0 else 1, 0, 0, 0]
+    assert x[1, 2:].tolist() == [0, 0, 0]
+    with pytest.raises(ValueError, match=r"must have the column 'city', known from training: .* is 'City'"):
+        schema.inputs(new.rename(columns={"city": "City"}))
+    with pytest.raises(ValueError, match=r"column 'age' must hold finite numbers, got '\?' in row 1 \(1 such rows\)"):
+        schema.inputs(new.assign(age=["3", "?"]))
+    with pytest.raises(ValueError, match="unknown target column 'pay'"):
+        schema.targets(new)
+    with pytest.raises(ValueError, match="must be known for every row, row 1 has none"):
+        schema.targets(new.assign(pay=[1.0, None]))
+    with pytest.raises(ValueError, match="different names, got 'age' more than once"):
+        schema.inputs(pd.concat([new, new[["age"]]], axis=1))
+
+
+@pytest.mark.parametrize(
+    ("column", "features"),
+    [
+        (pd.Series([1, 2, None], dtype="Int64"), ["c", "c is missing"]),
+        (pd.Series([True, None, False], dtype=object), ["c", "c is missing"]),
+        (pd.Series([True, False, True], dtype="boolean"), ["c"]),
+        (pd.Series([Decimal("1.5"), None, Decimal(2)]), ["c", "c is missing"]),
+        (pd.Series([2, 1, 10], dtype="category"), ["c=1", "c=2", "c=10"]),
+        (pd.Series(["b", None, "a"], dtype="category"), ["c=a", "c=b"]),
+        (pd.Series(["x", None, "x"]), ["c=x"]),
+        (pd.Series([1, "x", 2.0], dtype=object), ["c=1", "c=2", "c=x"]),
+    ],
+)
+def test_dtypes_of_columns(column, features):
+    frame = pd.DataFrame({"c": column, "y": [0.5, 1.5, 2.5]})
+    schema = Schema.learn(frame, "y")
+    assert list(schema.features) == features
+    assert np.isfinite(schema.inputs(frame)).all()
+    assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "classes"),
+    [
+        (["no", "yes"] * 30, "classes", ("no", "yes")),
+        ([True, False] * 30, "classes", ("False", "True")),
+        ([0, 1] * 3, "classes", ("0", "1")),
+        ([0.0, 1.0, 1.0] * 20, "classes", ("0", "1")),
+        ([10, 9, 8] * 20, "classes", ("8", "9", "10")),
+        ([1, 2, 3, 4] * 10, "reals", ()),
+        (list(range(21)) * 30, "reals", ()),
+        ([0.5, 1.5] * 30, "reals", ()),
+        (pd.Series([3, 5] * 30, dtype="category"), "classes", ("3", "5")),
+    ],
+)
+def test_the_kind_of_the_target(values, kind, classes):
+    frame = pd.DataFrame({"x": np.arange(len(values)), "y": values})
+    schema = Schema.learn(frame, "y")
+    assert (schema.kind, schema.classes) == (kind, classes)
+    assert "target 'y'" in schema.notes[0]
+    y = schema.targets(frame)
+    assert y.dtype == (np.int64 if kind == "classes" else np.float64)
+    if kind == "classes":
+        assert [classes[i] for i in y[:3]] == [str(v) if isinstance(v, str | bool) else str(int(v)) for v in values[:3]]
+
+
+def test_kind_can_be_chosen():
+    frame = pd.DataFrame({"x": range(60), "y": [0, 1, 2] * 20})
+    assert Schema.learn(frame, "y", "reals").targets(frame).dtype == np.float64
+    assert Schema.learn(frame, "y", "counts").targets(frame).dtype == np.int64
+    halves = frame.assign(y=frame["y"] / 2)
+    assert Schema.learn(halves, "y", "classes").classes == ("0", "0.5", "1")
+
+
+FRAME = pd.DataFrame({"x": range(60), "y": range(60)})
+
+
+@pytest.mark.parametrize(
+    ("frame", "kind", "message"),
+    [
+        (FRAME.rename(columns={"y": "Y"}), None, "unknown target column 'y': .*Valid: Y, x"),
+        (FRAME.assign(y=1), None, "target 'y' must have different values, but all 60 rows have 1"),
+        (FRAME.assign(y=np.nan), None, "target 'y' must have values, but every row of the table is empty there"),
+        (FRAME.assign(y=[f"{i}?" for i in range(60)]), None, r"got 60 different values in 60 rows, such as '0\?'"),
+        (FRAME.assign(y=["a", "b"] * 30), "reals", "column 'y' must hold finite numbers, got 'a' in row 0"),
+        (FRAME.assign(y=-FRAME["y"]), "counts", "whole numbers from 0 for kind='counts', got -59"),
+        (FRAME, "class", "unknown kind 'class': did you mean 'classes'"),
+        (FRAME.assign(x=1), None, "usable column beside 'y': column 'x' dropped: it is constant"),
+        (FRAME[["y"]], None, "usable column beside 'y': none"),
+        (FRAME.assign(x=np.inf), None, r"column 'x' must hold finite numbers, got inf in row 0 \(60 such rows\)"),
+    ],
+)
+def test_learning_errors(frame, kind, message):
+    with pytest.raises(ValueError, match=message):
+        Schema.learn(frame, "y", kind)
+
+
+def test_unseen_class():
+    frame = pd.DataFrame({"x": range(4), "y": ["cat", "dog"] * 2})
+    with pytest.raises(ValueError, match="row 1 of the target: unknown class 'cats': did you mean 'cat'"):
+        Schema.learn(frame, "y").targets(pd.DataFrame({"y": ["dog", "cats"]}))
+
+
+cells = st.one_of(st.none(), st.integers(-5, 5), st.floats(-5, 5), st.booleans(), st.text(max_size=3), st.dates())
+
+
+def _usable(column):
+    dates = column.dropna().map(lambda value: isinstance(value, datetime.date)).all()
+    return not dates and len(set(column.dropna().map(str))) + column.isna().any() > 1
+
+
+@given(st.lists(st.tuples(cells, cells, st.integers(0, 1000)), min_size=2, max_size=30))
+def test_any_table_gives_finite_inputs_or_a_clear_error(rows):
+    frame = pd.DataFrame(rows, columns=["a", "b", "y"])
+    if frame["y"].nunique() < 2 or not any(_usable(frame[name]) for name in "ab"):
+        with pytest.raises(ValueError, match=r"must have (different values|a usable column)"):
+            Schema.learn(frame, "y")
+        return
+    schema = Schema.learn(frame, "y")
+    x = schema.inputs(frame)
+    assert x.shape == (len(rows), len(schema.features))
+    assert np.isfinite(x).all()
+    assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_load_table(tmp_path, suffix):
+    frame = people(200).drop(columns="born")
+    frame["job"] = rng.choice(["cook"] * 8 + ["smith"] * 2, 200)
+    frame.loc[:4, "job"] = None
+    frame.loc[7, "job"] = "pope"
+    path = tmp_path / f"people.{suffix}"
+    frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+    split, schema = load_table(path, "job", test=0.25, seed=1)
+    assert (split.kind, split.classes, split.name) == ("classes", ("cook", "pope", "smith"), "people")
+    assert (len(split.train[1]), len(split.test[1])) == (146, 49)
+    assert split.train[0].shape[1] == len(split.features) == len(schema.features)
+    cooks = [(y == 0).float().mean().item() for _, y in (split.train, split.test)]
+    assert cooks[0] == pytest.approx(cooks[1], abs=0.03)
+    assert schema.notes[:2] == ("5 of 200 rows left out: no value of target 'job'", "target 'job': 3 classes")
+    assert torch.equal(load_table(path, "job", test=0.25, seed=1)[0].test[0], split.test[0])
+    assert standardize(split.train).n == 146
+    assert len(load_table(path, "pay", test=0.0)[0].test[1]) == 0
+
+
+def test_the_schema_is_learnt_on_training_rows_only(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(50.0), "word": [f"w{i}" for i in range(50)], "y": np.arange(50.0)})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    split, schema = load_table(tmp_path / "t.csv", "y")
+    assert len(schema.features) == 1 + len(split.train[1])
+    assert (split.test[0][:, 1:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.txt", b"", "must end in .csv or .parquet"),
+        ("t.csv", None, "existing file, got .*t.csv, looked for in"),
+        ("t.csv", b"", "t.csv must have a header and rows, but it is empty"),
+        ("t.csv", b"a,b\n", "must have rows, got only the columns a, b"),
+        ("t.csv", b"a,b\n1,2,3\n", "rows have more values than its first line"),
+        ("t.csv", b"a,b\n1,2\n1,2,3\n", "cannot be read as csv: .*line 3"),
+        ("t.csv", b"a\n\xff\xfe\n", "cannot be read as csv"),
+        ("t.parquet", b"nonsense", "cannot be read as parquet"),
+    ],
+)
+def test_reading_errors(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        read_table(tmp_path / name)
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+    (tmp_path / "t.parquet").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "fastparquet", None)
+    with pytest.raises(ImportError, match=r"needs pyarrow: pip install bayesrule\[parquet\]"):
+        read_table(tmp_path / "t.parquet")
+
+
+def test_dates_of_every_kind_are_dropped():
+    dates = [datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)]
+    frame = pd.DataFrame({"x": [1, 2], "d": dates, "t": pd.to_timedelta([1, 2], unit="h"), "y": [0.5, 1.5]})
+    assert Schema.learn(frame, "y").features == ("x",)

@@ -1,0 +1,194 @@
+"""Every likelihood against torch.distributions and automatic derivatives, in float64."""
+
+import math
+
+import pytest
+import torch
+from torch import distributions as td
+from torch.func import jacrev, vmap
+
+from bayesrule import likelihoods
+from bayesrule.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Poisson
+from bayesrule.naming import from_spec, to_spec
+
+B = 4
+
+
+def randn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def log_variance(raw):
+    return 40 * (raw / 40).tanh()
+
+
+def normal(outputs):
+    mean, raw = outputs.chunk(2, 1)
+    mean, raw = (t.squeeze(1) if t.shape[1] == 1 else t for t in (mean, raw))
+    return td.Normal(mean, (log_variance(raw) / 2).exp())
+
+
+def squeezed(outputs):
+    return outputs.squeeze(1) if outputs.ndim > 1 else outputs
+
+
+# likelihood, shape of outputs, the same distribution by torch
+CASES = [
+    (Categorical(), (B, 3), lambda f: td.Categorical(logits=f)),
+    (Categorical(), (B, 3, 2, 2), lambda f: td.Categorical(logits=f.movedim(1, -1))),
+    (Bernoulli(), (B,), lambda f: td.Bernoulli(logits=f)),
+    (Bernoulli(), (B, 1), lambda f: td.Bernoulli(logits=squeezed(f))),
+    (Bernoulli(), (B, 3), lambda f: td.Bernoulli(logits=f)),
+    (Bernoulli(), (B, 1, 2, 2), lambda f: td.Bernoulli(logits=squeezed(f))),
+    (Gaussian(0.7), (B,), lambda f: td.Normal(f, 0.7)),
+    (Gaussian(0.7), (B, 1), lambda f: td.Normal(squeezed(f), 0.7)),
+    (Gaussian(torch.tensor([0.5, 2.0, 1.0])), (B, 3), lambda f: td.Normal(f, torch.tensor([0.5, 2.0, 1.0]).double())),
+    (Gaussian(0.7), (B, 2, 2, 2), lambda f: td.Normal(f, 0.7)),
+    (Heteroscedastic(), (B, 2), normal),
+    (Heteroscedastic(), (B, 6), normal),
+    (Heteroscedastic(), (B, 4, 2), normal),
+    (Poisson(), (B,), lambda f: td.Poisson(f.exp())),
+    (Poisson(), (B, 1), lambda f: td.Poisson(squeezed(f).exp())),
+    (Poisson(), (B, 3), lambda f: td.Poisson(f.exp())),
+]
+ids = [f"{case[0].name}-{'x'.join(map(str, case[1]))}" for case in CASES]
+
+
+@pytest.fixture(params=CASES, ids=ids)
+def case(request):
+    likelihood, shape, reference = request.param
+    outputs = randn(*shape)
+    torch.manual_seed(0)
+    return likelihood, outputs, reference(outputs)
+
+
+def test_log_prob_is_torchs_summed_per_example(case):
+    likelihood, outputs, reference = case
+    y = likelihood.check(outputs, reference.sample())
+    log_prob = likelihood.log_prob(outputs, y)
+    assert log_prob.shape == (B,)
+    assert torch.allclose(log_prob, reference.log_prob(y.to(reference.sample().dtype)).reshape(B, -1).sum(1))
+
+
+def test_hessian_is_the_expected_second_derivative(case):
+    likelihood, outputs, reference = case
+
+    def second(y):
+        return vmap(jacrev(jacrev(lambda f, y: -likelihood.log_prob(f[None], y[None]).sum())))(outputs, y)
+
+    if isinstance(likelihood, Heteroscedastic):  # at most quadratic in y: points at mean ± std give the mean over y
+        expected = sum(second(reference.mean + sign * reference.stddev) for sign in (1, -1)) / 2
+    else:
+        expected = second(likelihood.check(outputs, reference.sample()))
+    ours = likelihood.hessian(outputs)
+    c, pixels = (outputs.shape[1] if outputs.ndim > 1 else 1), math.prod(outputs.shape[2:])
+    assert ours.shape == (B, *outputs.shape[2:], c, c)
+    assert (torch.linalg.eigvalsh(ours) > -1e-12).all()
+    blocks = expected.reshape(B, c, pixels, c, pixels)
+    for p in range(pixels):
+        assert torch.allclose(blocks[:, :, p, :, p], ours.reshape(B, pixels, c, c)[:, p], atol=1e-10)
+        blocks[:, :, p, :, p] = 0
+    assert (blocks == 0).all()  # pixels are independent
+
+
+def test_mean_and_one_network_prediction_agree(case):
+    likelihood, outputs, reference = case
+    y = likelihood.check(outputs, reference.sample())
+    mean = likelihood.mean(outputs)
+    if isinstance(likelihood, Categorical):
+        assert torch.allclose(mean.movedim(1, -1), reference.probs)
+    else:
+        assert torch.allclose(mean, reference.mean)
+    prediction = likelihood.predict(outputs.unsqueeze(0))
+    assert prediction.shape == y.shape
+    assert torch.allclose(prediction.log_prob(y).reshape(B, -1).sum(1), likelihood.log_prob(outputs, y))
+    assert (prediction.epistemic.abs() < 1e-12).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_samples_have_the_mean(case, seed):
+    # At most 48 z-scores per case; beyond 5.5 has chance 48 · 4e-8 (normal approximation).
+    likelihood, outputs, reference = case
+    n = 4000
+    many = outputs.unsqueeze(0).expand(n, *outputs.shape).reshape(-1, *outputs.shape[1:])
+    drawn = likelihood.sample(many, torch.Generator().manual_seed(seed))
+    if isinstance(likelihood, Categorical):
+        drawn = torch.nn.functional.one_hot(drawn, 3).movedim(-1, 1)
+        mean = likelihood.mean(outputs)
+        variance = mean * (1 - mean)
+    else:
+        mean, variance = reference.mean, reference.variance
+    average = drawn.double().reshape(n, *mean.shape).mean(0)
+    assert ((average - mean) / (variance / n).sqrt()).abs().max() < 5.5
+
+
+def test_round_trip_through_plain_data(case):
+    likelihood, outputs, reference = case
+    again = from_spec("likelihood", to_spec(likelihood), likelihoods.AVAILABLE)
+    y = likelihood.check(outputs, reference.sample())
+    assert type(again) is type(likelihood)
+    assert torch.equal(again.log_prob(outputs, y), likelihood.log_prob(outputs, y))
+
+
+def test_by_name_and_inferred():
+    assert sorted(likelihoods.AVAILABLE) == ["bernoulli", "categorical", "gaussian", "heteroscedastic", "poisson"]
+    for name, kind in likelihoods.AVAILABLE.items():
+        assert isinstance(likelihoods.choose(name), kind)
+    with pytest.raises(ValueError, match="did you mean 'poisson'"):
+        likelihoods.choose("poison")
+    whole = torch.tensor([0, 1])
+    assert likelihoods.infer(torch.zeros(2, 3), whole).name == "categorical"
+    assert likelihoods.infer(torch.zeros(2, 1), whole.bool()).name == "bernoulli"
+    assert likelihoods.infer(torch.zeros(2), whole).name == "bernoulli"
+    assert likelihoods.infer(torch.zeros(2, 3), torch.zeros(2, 3)).name == "gaussian"
+
+
+def test_targets_come_back_in_shape_and_dtype():
+    column = torch.tensor([[0], [1]], dtype=torch.int32)
+    assert Categorical().check(torch.zeros(2, 3), column).dtype == torch.int64
+    assert Categorical().check(torch.zeros(2, 3), column.bool()).shape == (2,)
+    for likelihood in (Bernoulli(), Gaussian(), Poisson()):
+        for outputs in (torch.zeros(2, 1), torch.zeros(2)):
+            for y in (column, column[:, 0]):
+                checked = likelihood.check(outputs, y)
+                assert checked.shape == (2,)
+                assert checked.dtype == torch.float32
+    assert Heteroscedastic().check(torch.zeros(2, 2), column).shape == (2,)
+    assert Heteroscedastic().check(torch.zeros(2, 6), torch.zeros(2, 3)).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "outputs", "y", "error", "message"),
+    [
+        ("categorical", (4, 10), [0, 1, 2, 12], ValueError, r"in \[0, 10\): got 12 at row 3; .* 13 outputs"),
+        ("categorical", (2, 3), [0, -1], ValueError, r"got -1 at row 1"),
+        ("categorical", (2, 3), [0.0, 1.0], TypeError, r"must be integers: got torch.float32; pass y.long\(\)"),
+        ("categorical", (2, 3), [[0, 0, 1], [1, 0, 0]], ValueError, r"looks one-hot; pass y.argmax\(1\).*'bernoulli'"),
+        ("categorical", (2, 3), [0, 1, 2], ValueError, r"must have shape \[2\].*got \[3\]"),
+        ("categorical", (2, 1), [0, 1], ValueError, "C of at least 2: got .*use likelihood 'bernoulli'"),
+        ("bernoulli", (2, 1), [0, 3], ValueError, "must be 0 or 1: got 3 at row 1; for more classes .*'poisson'"),
+        ("bernoulli", (2, 3), [0, 1], ValueError, r"must have shape \[2, 3\].*got \[2\]"),
+        ("bernoulli", (2,), [0.0, math.nan], ValueError, "got nan at row 1"),
+        ("gaussian", (3, 1), [[0.0, 1.0, 2.0]], ValueError, r"must have shape \[3\].*got \[1, 3\]"),
+        ("gaussian", (2, 2), [0.0, 1.0], ValueError, r"must have shape \[2, 2\].*change the number of outputs"),
+        ("gaussian", (3, 1), [0.0, math.nan, math.inf], ValueError, "must be finite: got nan at row 1; drop or fill"),
+        ("heteroscedastic", (2, 3), [0.0, 1.0], ValueError, r"\[B, 2 D, ...\].*got \[2, 3\]; .*two outputs per target"),
+        ("heteroscedastic", (2,), [0.0, 1.0], ValueError, "or use likelihood 'gaussian'"),
+        ("heteroscedastic", (2, 4), [0.0, 1.0], ValueError, r"must have shape \[2, 2\]"),
+        ("poisson", (2, 1), [0.0, 1.5], ValueError, "whole numbers from 0 up: got 1.5 at row 1"),
+        ("poisson", (2, 1), [-2, 1], ValueError, "got -2 at row 0"),
+    ],
+)
+def test_bad_targets_get_an_error_that_teaches(likelihood, outputs, y, error, message):
+    with pytest.raises(error, match=message):
+        likelihoods.choose(likelihood).check(torch.zeros(outputs), torch.tensor(y))
+
+
+def test_extreme_outputs_stay_finite():
+    wild = torch.tensor([[0.0, 1e4], [0.0, -1e4]])
+    y = torch.tensor([1.0, 1.0])
+    assert Heteroscedastic().log_prob(wild, y).isfinite().all()
+    assert Heteroscedastic().hessian(wild).isfinite().all()
+    assert Heteroscedastic().predict(wild.unsqueeze(0)).variance.isfinite().all()
+    assert Categorical().log_prob(wild, torch.tensor([0, 0])).isfinite().all()
+    assert Bernoulli().log_prob(wild, torch.tensor([[0.0, 0.0], [1.0, 1.0]])).isfinite().all()

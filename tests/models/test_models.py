@@ -1,0 +1,79 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from bayesrule.data import Split, load
+from bayesrule.models import ACTIVATIONS, build, default_for, lenet5, mlp
+
+MLP = {"name": "mlp", "inputs": 4, "outputs": 2, "hidden": [8], "activation": "tanh", "dropout": 0.1}
+LENET = {"name": "lenet5", "channels": 1, "side": 28, "outputs": 10}
+
+
+@pytest.mark.parametrize("spec", [MLP, LENET])
+def test_build_is_a_function_of_the_seed(spec):
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    a, b, c = build(spec, seed=1), build(json.loads(json.dumps(spec)), seed=1), build(spec, seed=2)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
+    assert not any(torch.equal(p, q) for p, q in zip(a.parameters(), c.parameters(), strict=True))
+    assert all(hasattr(m, "reset_parameters") for m in a.modules() if list(m.parameters(recurse=False)))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_mlp(activation):
+    net = mlp(12, 3, hidden=(5, 6), activation=activation, dropout=0.5)
+    assert net(torch.randn(2, 3, 2, 2)).shape == net(torch.randn(2, 12)).shape == (2, 3)
+    assert sum(isinstance(m, nn.Dropout) for m in net) == 2
+    assert len(mlp(2, 1, hidden=())) == 2
+
+
+@pytest.mark.parametrize(("channels", "side", "size"), [(1, 28, 44426), (3, 32, 62006), (1, 16, None), (2, 29, None)])
+def test_lenet5(channels, side, size):
+    net = lenet5(channels, side, 10)
+    assert net(torch.randn(2, channels, side, side)).shape == (2, 10)
+    assert size in (None, sum(p.numel() for p in net.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({}, r"spec must have a 'name', one of mlp, lenet5, got \{\}"),
+        ({"name": "lenet"}, "unknown model 'lenet': did you mean 'lenet5'"),
+        ({**MLP, "widths": 1}, "unknown setting of mlp 'widths'"),
+        ({"name": "lenet5", "side": 28}, "spec of lenet5 must have channels, outputs"),
+        ({**MLP, "inputs": 0}, "inputs must be whole and at least 1, got 0"),
+        ({**MLP, "hidden": [True]}, "hidden must be whole and at least 1, got True"),
+        ({**MLP, "outputs": 1.5}, "outputs must be whole and at least 1, got 1.5"),
+        ({**MLP, "activation": "rely"}, "unknown activation 'rely': did you mean 'relu'"),
+        ({**MLP, "dropout": 1}, "dropout must be a probability.* got 1"),
+        ({**LENET, "side": 15}, "side must be at least 16 pixels.* got 15"),
+    ],
+)
+def test_errors(spec, message):
+    with pytest.raises(ValueError, match=message):
+        build(spec)
+
+
+def pictures(c, side, flat=False):
+    x = torch.rand(5, c, side, side)
+    pair = x.flatten(1) if flat else x, torch.arange(5)
+    return Split("p", "classes", "", pair, classes=tuple("abcde"), image_shape=(c, side, side))
+
+
+@pytest.mark.parametrize(
+    ("split", "name"),
+    [(pictures(1, 28), "lenet5"), (pictures(3, 32), "lenet5"), (pictures(1, 8), "mlp"), (pictures(1, 28, True), "mlp")],
+)
+def test_default_for_pictures(split, name):
+    spec = default_for(split)
+    assert spec["name"] == name
+    assert build(spec)(split.test[0]).shape == (5, 5)
+
+
+@pytest.mark.parametrize("name", ["moons", "and", "sine", "gap"])
+def test_default_for_embedded(name):
+    split = load(name)
+    assert build(default_for(split))(split.test[0]).shape == (len(split.test[1]), len(split.classes) or 1)

@@ -1,0 +1,185 @@
+"""One conformance table for all methods: adding a method is adding a row."""
+
+import copy
+
+import pytest
+import torch
+from networks import classes, generator, mlp, zoo
+from torch import nn
+
+import bayesrule as br
+from bayesrule import files
+from bayesrule.methods import MAP, MLE, SWAG, DropoutEnsemble, Ensemble, MCDropout, Plan
+from bayesrule.posteriors import Dropout, Gaussian, Mixture, Particles
+
+METHODS = {
+    "mle": (MLE(), Particles),
+    "map": (MAP(), Particles),
+    "mc-dropout": (MCDropout(), Dropout),
+    "ensemble": (Ensemble(members=2), Mixture),
+    "dropout-ensemble": (DropoutEnsemble(members=2), Mixture),
+    "swag": (SWAG(rank=3, snapshots=4), Gaussian),
+    "multi-swag": (Ensemble(2, SWAG(rank=3, snapshots=4)), Mixture),
+}
+every_method = pytest.mark.parametrize("method", [m for m, _ in METHODS.values()], ids=list(METHODS))
+
+
+def fit(method, model=None, train=None, **settings):
+    return br.fit(model or mlp(), train or classes(), method, **{"epochs": 3, "batch_size": 16} | settings)
+
+
+def test_every_available_method_has_a_row():
+    assert {method.name for method, _ in METHODS.values()} == br.methods.available()
+
+
+@pytest.mark.parametrize(("method", "kind"), METHODS.values(), ids=list(METHODS))
+def test_kind_of_posterior(method, kind):
+    assert type(fit(method)) is kind
+
+
+@every_method
+def test_same_seed_same_posterior_and_other_seed_another(method):
+    x = classes(seed=1)[0]
+    a, b, c = (fit(method, seed=seed).predict(x).probs for seed in (0, 0, 1))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+
+
+@every_method
+def test_nothing_of_the_users_is_changed(method):
+    model, (x, y) = mlp(), classes()
+    before = copy.deepcopy(model.state_dict()), x.clone(), y.clone(), torch.get_rng_state()
+    posterior = fit(method, model, (x, y))
+    posterior.predict(x)
+    assert all(torch.equal(w, before[0][name]) for name, w in model.state_dict().items())
+    assert all(p.requires_grad for p in model.parameters())
+    assert torch.equal(x, before[1])
+    assert torch.equal(y, before[2])
+    assert torch.equal(torch.get_rng_state(), before[3])
+    assert model.training
+
+
+@every_method
+def test_state_goes_through_a_file_at_any_step(method, tmp_path):
+    task = br.Task.create(mlp(), classes())
+    plan = Plan(epochs=3, steps_per_epoch=3, batch_size=16)
+    batches = [b for epoch in range(3) for b in task.batches(16, epoch)]
+
+    def run(learner, first):
+        for step, batch in enumerate(batches[first:], first):
+            torch.manual_seed(step)
+            learner.step(batch)
+        return learner.posterior().state()
+
+    torch.manual_seed(0)
+    whole = run(method.start(task, plan), 0)
+    for cut in (1, 4, 8):
+        torch.manual_seed(0)
+        learner = method.start(task, plan)
+        for step, batch in enumerate(batches[:cut]):
+            torch.manual_seed(step)
+            learner.step(batch)
+        files.save(tmp_path / "state", learner.state_dict(), "state")
+        torch.manual_seed(99)
+        fresh = method.start(task, plan)
+        fresh.load_state_dict(files.load(tmp_path / "state", "state"))
+        assert equal(run(fresh, cut), whole), f"cut after step {cut}"
+
+
+def equal(a, b):
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
+    return all(map(equal, a, b)) if isinstance(a, list | tuple) else a == b
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype_is_the_models(method, dtype):
+    x, y = classes()
+    prediction = fit(method, mlp().to(dtype), (x.double(), y)).predict(x)
+    assert prediction.probs.dtype == dtype
+
+
+@every_method
+@pytest.mark.parametrize("kind", zoo())
+def test_any_module(method, kind, tmp_path):
+    model, (x, y) = zoo()[kind]
+    posterior = fit(method, model, (x, y), batch_size=8)
+    prediction = posterior.predict(x, samples=4)
+    assert prediction.label.shape == y.shape
+    assert (prediction.probs.sum(1) - 1).abs().max() < 1e-5
+    posterior.save(tmp_path / "p.safetensors")
+    with torch.random.fork_rng(devices=[]):
+        other = zoo()[kind][0]
+        for p in other.parameters():
+            nn.init.normal_(p)  # the weights of the module that a file is loaded onto do not matter
+    again = br.load(tmp_path / "p.safetensors", other).predict(x, samples=4)
+    assert torch.equal(again.probs, prediction.probs)
+
+
+@every_method
+def test_frozen_parameters_stay(method):
+    model, data = zoo()["shared, unused and frozen"]
+    state = fit(method, model, data).state()
+
+    def check(node):
+        if isinstance(node, dict) and "frozen.weight" in node:
+            assert torch.equal(node["frozen.weight"], model.frozen.weight)
+            return 1
+        children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else []
+        return sum(check(child) for child in children)
+
+    assert check(state) >= 1
+
+
+@every_method
+@pytest.mark.parametrize(
+    ("likelihood", "outputs", "y"),
+    [
+        ("categorical", 3, torch.randint(3, (48,), generator=generator())),
+        ("bernoulli", 1, torch.randint(2, (48,), generator=generator())),
+        ("bernoulli", 3, torch.randint(2, (48, 3), generator=generator())),
+        ("gaussian", 1, torch.randn(48, generator=generator())),
+        ("gaussian", 2, torch.randn(48, 2, generator=generator())),
+        ("heteroscedastic", 2, torch.randn(48, generator=generator())),
+        ("poisson", 1, torch.randint(9, (48,), generator=generator())),
+    ],
+)
+def test_any_likelihood(method, likelihood, outputs, y, tmp_path):
+    x = classes()[0]
+    posterior = fit(method, mlp(outputs), (x, y), likelihood=likelihood)
+    prediction = posterior.predict(x)
+    assert prediction.point.shape == y.shape
+    assert prediction.log_prob(y).isfinite().all()
+    posterior.save(tmp_path / "p")
+    again = br.load(tmp_path / "p", mlp(outputs, seed=1))
+    assert torch.equal(again.predict(x).log_prob(y), prediction.log_prob(y))
+
+
+@every_method
+def test_data_in_any_form(method):
+    x, y = classes()
+    dataset = torch.utils.data.TensorDataset(x, y)
+
+    class Own(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(x)
+
+        def __getitem__(self, i):
+            return x[i], y[i]
+
+    reference = fit(method, train=(x, y)).predict(x).probs
+    for same in [(x.numpy(), y.numpy()), (x.tolist(), y.tolist()), dataset, Own()]:
+        torch.testing.assert_close(fit(method, train=same).predict(x).probs, reference)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=16, shuffle=True)
+    assert torch.equal(fit(method, train=loader).predict(x).probs, fit(method, train=loader).predict(x).probs)
+
+
+@every_method
+def test_a_fit_learns(method):
+    x, y = classes(400)
+    test, truth = classes(400, seed=1)
+    posterior = br.fit(mlp(), (x, y), method, epochs=60, batch_size=32, prior=br.priors.Gaussian(1.0))
+    assert (posterior.predict(test).label == truth).float().mean() > 0.9

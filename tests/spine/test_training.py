@@ -1,0 +1,174 @@
+"""The loop: seeds, checkpoints, kills, guards."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from networks import classes, mlp
+from torch import nn
+
+import bayesrule as br
+from bayesrule.files import FileError
+from bayesrule.methods import MAP, SWAG, Ensemble, MCDropout
+from bayesrule.training import Diverged, EarlyStopping, Folder
+
+KILLED = """
+import sys, time, torch, bayesrule as br
+sys.path.insert(0, {tests!r})
+from networks import classes, mlp
+def slow(progress):
+    print("step", progress.step, flush=True)
+    time.sleep(0.005)
+folder = br.training.Folder({out!r}, every=0.0)
+br.fit(mlp(), classes(), {method}, epochs=20, batch_size=16, out=folder, callbacks=[slow])
+"""
+KILLS = {
+    "map": "br.methods.MAP()",
+    "mc-dropout": "br.methods.MCDropout()",
+    "swag": "br.methods.SWAG(rank=3, snapshots=20)",
+    "ensemble": "br.methods.Ensemble(2)",
+}
+
+
+def interrupted(out, method, sent, at):
+    """Start a fit in another process and send it a signal once it has passed a step."""
+    code = KILLED.format(tests=os.path.dirname(__file__), method=method, out=str(out))
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        if int(line.split()[1]) >= at:
+            break
+    time.sleep(random.Random(at).random() * 0.01)  # anywhere within the next steps, a write included
+    process.send_signal(sent)
+    _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize("name", KILLS)
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_run_resumes_to_the_bit(tmp_path, name, sent):
+    at = random.Random(f"{name}{sent}").randint(1, 50)
+    code, errors = interrupted(tmp_path / "run", KILLS[name], sent, at)
+    assert code == (-signal.SIGKILL if sent == signal.SIGKILL else 143), errors
+    assert not (tmp_path / "run" / "posterior.safetensors").exists()
+    x = classes(seed=5)[0]
+    resumed = br.resume(tmp_path / "run", mlp(seed=9), classes())
+    whole = br.fit(mlp(), classes(), eval(KILLS[name]), epochs=20, batch_size=16)
+    assert torch.equal(resumed.predict(x).probs, whole.predict(x).probs)
+    assert resumed.info["history"] == whole.info["history"]
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) in (
+        ["posterior.safetensors"],
+        ["checkpoint.safetensors.partial", "posterior.safetensors"],
+    )
+    again = br.resume(tmp_path / "run", mlp(), classes())  # a finished run has nothing left to do
+    assert torch.equal(again.predict(x).probs, whole.predict(x).probs)
+
+
+def test_a_run_that_ends_leaves_its_posterior(tmp_path):
+    posterior = br.fit(mlp(), classes(), MAP(), epochs=2, out=tmp_path / "run")
+    loaded = br.load(tmp_path / "run" / "posterior.safetensors", mlp(seed=3))
+    x = classes(seed=5)[0]
+    assert torch.equal(loaded.predict(x).probs, posterior.predict(x).probs)
+    assert loaded.info == posterior.info
+    assert loaded.info["method"]["name"] == "map"
+    assert loaded.info["n"] == 48
+
+
+def test_a_directory_of_another_run_is_refused_and_kept(tmp_path):
+    br.fit(mlp(), classes(), MAP(), epochs=1, out=tmp_path)
+    before = (tmp_path / "posterior.safetensors").read_bytes()
+    with pytest.raises(FileExistsError, match="holds another run"):
+        br.fit(mlp(), classes(), SWAG(), epochs=5, out=tmp_path)
+    assert (tmp_path / "posterior.safetensors").read_bytes() == before
+
+
+class Explosive(nn.Module):
+    """A network whose outputs are NaN from its seventh training step on."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.calls = mlp(), 0
+
+    def forward(self, x):
+        self.calls += self.training
+        return self.net(x) * (float("nan") if self.calls > 6 else 1.0)
+
+
+def test_a_nan_loss_names_the_step_and_keeps_the_checkpoint(tmp_path):
+    with pytest.raises(Diverged, match=r"the loss is nan at step 6 \(epoch 2\); the last good checkpoint is .*run"):
+        br.fit(Explosive(), classes(), MAP(), epochs=4, batch_size=16, out=Folder(tmp_path / "run", every=0.0))
+    saved = Folder(tmp_path / "run").saved()
+    assert saved["step"] == 6
+    assert all(w.isfinite().all() for w in saved["learner"]["network"].values())
+
+
+def test_weights_that_overflow_are_never_saved(tmp_path):
+    huge = MAP(lr=1e38)
+    with pytest.raises(Diverged):
+        br.fit(mlp(), classes(), huge, epochs=4, batch_size=16, out=Folder(tmp_path / "run", every=0.0))
+    assert all(w.isfinite().all() for w in Folder(tmp_path / "run").saved()["learner"]["network"].values())
+
+
+def test_resume_needs_the_same_data_and_model(tmp_path):
+    folder = Folder(tmp_path / "run", every=0.0)
+    with pytest.raises(Diverged):
+        br.fit(Explosive(), classes(), MAP(), epochs=4, batch_size=16, out=folder)
+    with pytest.raises(ValueError, match="training data are not those of the run"):
+        br.resume(tmp_path / "run", Explosive(), classes(seed=1))
+    with pytest.raises(ValueError, match="does not fit the model"):
+        br.resume(tmp_path / "run", mlp(), classes())
+    with pytest.raises(FileError, match="no such file"):
+        br.resume(tmp_path / "elsewhere", mlp(), classes())
+
+
+def test_progress_and_history():
+    seen = []
+    posterior = br.fit(mlp(), classes(), MAP(), epochs=3, batch_size=16, val=classes(seed=1), callbacks=[seen.append])
+    assert [p.step for p in seen] == list(range(1, 10))
+    assert [p.epoch_ended for p in seen] == [False, False, True] * 3
+    history = posterior.info["history"]
+    assert len(history) == 3
+    assert history[0]["loss"] == pytest.approx(history[0]["nll"] + history[0]["penalty"])
+    x, y = classes(seed=1)
+    assert history[-1]["val_nll"] == pytest.approx(-float(posterior.predict(x).log_prob(y).mean()))
+
+
+def test_early_stopping_stops():
+    x, y = classes(24)
+    far = (x, (y + 1) % 3)  # the better the fit, the worse on these
+    posterior = br.fit(mlp(), (x, y), MAP(), epochs=50, val=far, callbacks=[EarlyStopping(patience=2)])
+    assert len(posterior.info["history"]) == 3
+    with pytest.raises(ValueError, match=r"watches 'val_nll'.*give fit\(val="):
+        br.fit(mlp(), (x, y), MAP(), epochs=5, callbacks=[EarlyStopping()])
+
+
+@pytest.mark.parametrize("method", [MCDropout(), Ensemble(2), SWAG(rank=2, snapshots=3)])
+def test_watching_changes_nothing(method):
+    x = classes(seed=5)[0]
+    settings = {"epochs": 3, "batch_size": 16}
+    plain = br.fit(mlp(), classes(), method, **settings).predict(x).probs
+    watched = br.fit(mlp(), classes(), method, val=classes(seed=1), **settings).predict(x).probs
+    assert torch.equal(plain, watched)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"epochs": 0}, "epochs must be a whole number of at least 1, not 0"),
+        ({"batch_size": -3}, "batch_size must be at least 1, got -3"),
+        ({"temperature": 0.0}, "temperature must be positive and finite, not 0.0"),
+        ({"temperature": float("nan")}, "temperature must be positive"),
+        ({"method": "mapp"}, "did you mean 'map'"),
+        ({"likelihood": "categoric"}, "did you mean 'categorical'"),
+        ({"prior": "kaming"}, "unknown prior 'kaming'"),
+        ({"method": MAP(lr=-1.0)}, "lr must be positive and finite, not -1.0"),
+        ({"method": SWAG(), "epochs": 1, "batch_size": 48}, "swag needs at least 2 steps after its burn-in"),
+    ],
+)
+def test_wrong_settings_are_refused_before_training(settings, match):
+    with pytest.raises(ValueError, match=match):
+        br.fit(mlp(), classes(), **settings)
