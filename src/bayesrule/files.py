@@ -59,7 +59,8 @@ def load(path: str | Path, kind: str) -> Tree:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            # clone: memory aligned as in a fresh tensor, so that kernels add in the same order, to the bit
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except Exception as error:
         raise FileError(f"{path}: not a complete safetensors file ({error}); was it truncated in copying?") from error
     if metadata.get("format") != FORMAT:

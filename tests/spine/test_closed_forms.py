@@ -1,5 +1,6 @@
 """Methods against answers that are known."""
 
+import dataclasses
 import math
 
 import pytest
@@ -57,7 +58,7 @@ def test_the_loss_of_all_batches_is_minus_the_log_joint():
 def test_learnt_noise_is_the_residuals():
     """At the maximum of the likelihood noise² is the mean squared residual."""
     x, y = linear_data(200)
-    posterior = br.fit(nn.Linear(3, 1).double(), (x, y), br.methods.MLE(lr=0.05), epochs=2000, batch_size=200)
+    posterior = br.fit(nn.Linear(3, 1).double(), (x, y), br.methods.MLE(lr=0.05), epochs=2000, batch_size=200, val=0)
     residual = y - posterior.predict(x).mean
     torch.testing.assert_close(posterior.likelihood.noise, residual.square().mean().sqrt(), rtol=1e-5, atol=0)
     torch.testing.assert_close(posterior.predict(x).std, posterior.likelihood.noise.expand(200))
@@ -66,10 +67,38 @@ def test_learnt_noise_is_the_residuals():
 def test_noise_is_in_the_users_units():
     x, y = linear_data(200)
     data = br.data.standardize((10 * x + 3, 100 * y - 7))
-    posterior = br.fit(nn.Linear(3, 1).double(), data, br.methods.MLE(lr=0.05), epochs=2000, batch_size=200)
+    posterior = br.fit(nn.Linear(3, 1).double(), data, br.methods.MLE(lr=0.05), epochs=2000, batch_size=200, val=0)
     prediction = posterior.predict(10 * x + 3)
     residual = 100 * y - 7 - prediction.mean
     torch.testing.assert_close(prediction.std[0], residual.square().mean().sqrt(), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("method", ["map", "ensemble", "swag", "mc-dropout"])
+def test_noise_is_settled_on_what_was_held_out(method):
+    """No other noise makes the held-out part more probable."""
+    x, y = linear_data(120)
+    held = linear_data(30, seed=7)
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+    posterior = br.fit(model, (x, y), method, epochs=10, val=held)
+    best = posterior.predict(held[0]).log_prob(held[1]).mean()
+    assert posterior.info["history"][-1]["val_nll"] == pytest.approx(-float(best))
+    context = posterior.context
+    for factor in (0.97, 1.03):
+        posterior.context = dataclasses.replace(
+            context, likelihood=br.likelihoods.Gaussian(context.likelihood.noise * factor)
+        )
+        assert posterior.predict(held[0]).log_prob(held[1]).mean() < best
+
+
+@pytest.mark.parametrize(
+    ("n", "val", "left"), [(200, None, 180), (100, None, 80), (99, None, 99), (200, 0.25, 150), (200, 0, 200)]
+)
+def test_how_much_is_held_out(n, val, left):
+    assert br.fit(nn.Linear(3, 1).double(), linear_data(n), "map", epochs=1, val=val).info["n"] == left
+
+
+def test_nothing_is_held_out_where_nothing_is_unknown():
+    assert br.fit(mlp(), classes(200), "map", epochs=1).info["n"] == 200
 
 
 def test_an_ensemble_pools_the_noise():

@@ -55,6 +55,12 @@ class Data(ABC):
     def all(self) -> Batch:
         """Every example in one batch."""
 
+    def raw(self) -> Batch:
+        """Every example in one batch, in the user's units."""
+        x, y = self.all()
+        scale_x, scale_y = self.scaling.inputs, self.scaling.targets
+        return Batch(inputs.each(scale_x.inverse, x) if scale_x else x, scale_y.inverse(y) if scale_y else y)
+
     @abstractmethod
     def fingerprint(self) -> str:
         """A sha256 of the contents, so that a run is resumed on the data it was started on."""
@@ -108,6 +114,10 @@ class Arrays(Data):
     def all(self) -> Batch:
         """Every example, without a copy."""
         return Batch(self.x, self.y)
+
+    def take(self, index: Tensor) -> Arrays:
+        """The examples at ``index``."""
+        return Arrays(inputs.take(self.x, index), self.y.index_select(0, index), self.scaling)
 
     def fingerprint(self) -> str:
         """The sha256 of inputs, targets and scaling."""

@@ -45,11 +45,11 @@ def evaluate(
         bootstrap: Resamples behind the intervals; 0 for none.
         seed: Of the networks and of the resamples.
     """
-    x, y = as_data(test).all()
+    x, y = as_data(test).raw()
     prediction = posterior.predict(x, samples=samples, seed=seed)
     if ood is None:
         return score(prediction, y, bootstrap=bootstrap, seed=seed)
-    outside = ood if isinstance(ood, Tensor | np.ndarray | Mapping) else as_data(ood).all()[0]
+    outside = ood if isinstance(ood, Tensor | np.ndarray | Mapping) else as_data(ood).raw()[0]
     return score(prediction, y, posterior.predict(outside, samples=samples, seed=seed), bootstrap=bootstrap, seed=seed)
 
 

@@ -83,7 +83,7 @@ class Posterior(ABC):
         """
         if samples < 1:
             raise ValueError(f"samples must be at least 1, not {samples}")
-        x = self._inputs(x)
+        x = self.inputs(x)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             outputs = self.outputs(x, samples, generator)
@@ -106,7 +106,7 @@ class Posterior(ABC):
         }
         files.save(path, tree, "posterior")
 
-    def _inputs(self, x: Any) -> Inputs:
+    def inputs(self, x: Any) -> Inputs:
         """The user's inputs, checked, in the network's dtype and scale."""
         raw, scaling = as_inputs(x), self.context.scaling.inputs
         if scaling is not None:

@@ -67,7 +67,7 @@ def own_dropout(module: nn.Module) -> list[nn.Module]:
 def hidden_layers(module: nn.Module) -> list[nn.Module]:
     """The linear and convolutional layers but the first layer of weights, which reads the data."""
     layers = [m for m in module.modules() if isinstance(m, nn.Linear | _ConvNd | nn.Embedding | nn.RNNBase)]
-    found = [layer for layer in layers[1:] if isinstance(layer, nn.Linear | _ConvNd)]
+    found: list[nn.Module] = [layer for layer in layers[1:] if isinstance(layer, nn.Linear | _ConvNd)]
     if not found:
         raise ValueError(
             "mc-dropout needs a module with dropout layers, or with a linear or convolutional layer after the first "

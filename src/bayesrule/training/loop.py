@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import likelihoods, methods, modules, priors
-from bayesrule.data import Data, as_data
+from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Learner, Method, Plan
@@ -32,8 +33,9 @@ from bayesrule.priors import Prior
 from bayesrule.task import Task
 from bayesrule.training.callbacks import Callback, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
+from bayesrule.training.matching import hold_out, match
 
-START, ORDER, NOISE, END = range(4)  # what a seed is for
+START, ORDER, NOISE, END, HELD = range(5)  # what a seed is for
 
 
 class Diverged(FloatingPointError):
@@ -64,10 +66,12 @@ def fit(
         likelihood: a name or object; None: integers are classes, floats are reals with normal noise.
         prior: a prior, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
-        epochs: passes over the data; None: enough for 3000 steps, at least 10.
+        epochs: passes over the data; None: enough for 1000 steps, at least 10.
         batch_size: examples in a step; None: 32 for fewer than 10 000 examples, else 128.
         seed: the same seed gives the same posterior.
-        val: held-out ``(X, y)`` in the user's units: ``val_nll`` is logged after each epoch.
+        val: held-out ``(X, y)`` in the user's units, or the share of the training data to hold out: ``val_nll`` is
+            logged after each epoch, and what is unknown of the likelihood, such as noise, is settled on it at the end.
+            None: a tenth for that purpose, if there are 100 examples or more; 0: nothing.
         callbacks: called with a `Progress` after each step.
         out: a directory for checkpoints and the posterior; `resume` continues from it.
 
@@ -78,7 +82,7 @@ def fit(
     """
     data = as_data(train)
     batch_size = batch_size or (32 if data.n < 10_000 else 128)
-    epochs = max(10, math.ceil(3000 / data.steps(batch_size))) if epochs is None else epochs
+    epochs = max(10, math.ceil(1000 / data.steps(batch_size))) if epochs is None else epochs
     settings = {
         "method": to_spec(methods.choose(method)),
         "likelihood": None if likelihood is None else to_spec(likelihoods.choose(likelihood)),
@@ -87,6 +91,7 @@ def fit(
         "epochs": epochs,
         "batch_size": batch_size,
         "seed": seed,
+        "val": val if _is_share(val) else "data",
     }
     folder = Folder(out) if isinstance(out, str | Path) else out
     run = _Run.create(model, data, settings, val, callbacks, folder)
@@ -114,16 +119,22 @@ def resume(
     difference = modules.difference(saved["signature"], modules.signature(model))
     if difference:
         raise ValueError(f"{folder.path}: the checkpoint does not fit the model: {difference}")
+    if (saved["settings"]["val"] == "data") == (val is None):
+        raise ValueError(f"{folder.path}: pass val=(X, y) to resume if and only if the run was started with it")
     run = _Run.create(model, data, saved["settings"], val, callbacks, folder)
     run.restore(saved)
     with on_sigterm() as termination:
         return run.go(termination)
 
 
+def _is_share(val: Any) -> bool:
+    return val is None or isinstance(val, int | float)
+
+
 def _positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-    return value
+    return int(value)
 
 
 @dataclass
@@ -135,7 +146,7 @@ class _Run:
     learner: Learner
     settings: dict[str, Any]
     fingerprint: str | None
-    val: Data | None
+    held: Batch | None
     callbacks: Sequence[Callback]
     folder: Folder | None
     step: int = 0
@@ -157,12 +168,15 @@ class _Run:
         chosen = None if likelihood is None else from_spec("likelihood", likelihood, likelihoods.AVAILABLE)
         task = Task.create(model, data, chosen, priors.from_spec(settings["prior"]), settings["temperature"])
         batch_size = _positive("batch_size", settings["batch_size"])
-        plan = Plan(_positive("epochs", settings["epochs"]), data.steps(batch_size), batch_size)
+        if settings["val"] == "data":
+            held: Batch | None = as_data(val).raw()
+        else:
+            task, held = hold_out(task, settings["val"], _seed(settings["seed"], HELD))
+        plan = Plan(_positive("epochs", settings["epochs"]), task.data.steps(batch_size), batch_size)
         with _seeded(settings["seed"], START):
             learner = methods.from_spec(settings["method"]).start(task, plan)
-        held_out = None if val is None else as_data(val)
         fingerprint = None if folder is None else data.fingerprint()
-        return cls(task, plan, learner, settings, fingerprint, held_out, callbacks, folder)
+        return cls(task, plan, learner, settings, fingerprint, held, callbacks, folder)
 
     def go(self, termination: Termination) -> Posterior:
         """All epochs that are left, then the posterior."""
@@ -178,7 +192,7 @@ class _Run:
         """What is left of one epoch; True when a callback asks to stop."""
         began, stop = time.perf_counter() - self.seconds, False
         for batch in self._left_of(epoch):
-            torch.manual_seed(_seed(self.settings["seed"], NOISE, self.step))
+            torch.default_generator.manual_seed(_seed(self.settings["seed"], NOISE, self.step))
             logs = {name: value.item() for name, value in self.learner.step(batch).items()}
             self._guard(logs, epoch)
             self.seconds = time.perf_counter() - began
@@ -213,16 +227,18 @@ class _Run:
         if ended:
             self.history.append({name: total / self.plan.steps_per_epoch for name, total in self.sums.items()})
             self.sums = {}
-            if self.val is not None:
-                self.history[-1]["val_nll"] = self._validate(self.val)
+            if self.held is not None and self.settings["val"] is not None:
+                nll = -self._posterior().predict(self.held.x).log_prob(self.held.y).mean()
+                self.history[-1]["val_nll"] = nll.item()
         progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, logs, self.history)
         return any([callback(progress) for callback in self.callbacks])
 
-    def _validate(self, val: Data) -> float:
+    def _posterior(self) -> Posterior:
         with _seeded(self.settings["seed"], END):
             posterior = self.learner.posterior()
-        x, y = val.all()
-        return -float(posterior.predict(x).log_prob(y).mean())
+        if self.held is not None:
+            match(posterior, self.held)
+        return posterior
 
     def _checkpoint(self) -> None:
         if self.folder is None:
@@ -250,8 +266,7 @@ class _Run:
         self.seconds = saved["seconds"]
 
     def _finish(self) -> Posterior:
-        with _seeded(self.settings["seed"], END):
-            posterior = self.learner.posterior()
+        posterior = self._posterior()
         if not _finite(posterior.state()):
             raise Diverged(f"the posterior holds NaN or infinite weights after step {self.step}{self._last_good()}")
         likelihood = to_spec(self.task.likelihood)["name"]
@@ -282,5 +297,5 @@ def _seed(*key: int) -> int:
 def _seeded(*key: int) -> Iterator[None]:
     """Within this block torch's default generator depends on the key alone; the user's own state is kept."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_seed(*key))
+        torch.default_generator.manual_seed(_seed(*key))  # torch.manual_seed takes a stack trace each time
         yield

@@ -1,0 +1,68 @@
+"""Train several methods on the same data, side by side.
+
+Prints a leaderboard and writes scores.json and report.html; each method's run is kept in a directory of its own for
+predict and evaluate.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bayesrule.cli import fields, options, sources
+from bayesrule.cli.options import Settings
+from bayesrule.cli.results import publish
+from bayesrule.cli.runs import Run, refuse
+from bayesrule.cli.terminal import say
+from bayesrule.methods import AVAILABLE
+from bayesrule.report import Comparison, examine
+
+EPILOG = """examples:
+  bayesrule compare moons
+  bayesrule compare houses.csv --target price --methods map,ensemble,swag --set swag.rank=10"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    options.about_data(parser)
+    parser.add_argument("--methods", metavar="A,B,…", help="see: bayesrule methods (all)")
+    options.about_training(parser)
+    options.about_output(parser, "where the runs and the report go (runs/DATA-compare)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Train, evaluate, report."""
+    settings = Settings.of(args)
+    each = per_method(settings, args.methods.split(",") if args.methods else list(AVAILABLE))
+    folder = Path(args.out or f"runs/{sources.name_of(settings.data)}-compare")
+    refuse(folder)
+    for one in each:
+        refuse(folder / one.method)
+    publish(comparison(each, args.command, folder), folder, args.json)
+
+
+def per_method(settings: Settings, names: Sequence[str]) -> list[Settings]:
+    """The settings of each method: ``swag.rank=10`` is for swag alone, ``lr=0.01`` for all."""
+    each = []
+    for name in dict.fromkeys(names):
+        owners = [(a, a.partition(".")[0]) for a in settings.set]
+        mine = tuple(a.removeprefix(f"{name}.") for a, owner in owners if owner == name or owner not in names)
+        fields.method(name, mine)
+        each.append(replace(settings, method=name, set=mine))
+    return each
+
+
+def comparison(each: Sequence[Settings], command: str, folder: Path | None) -> Comparison:
+    """All methods trained on the same data; their runs are kept if there is a directory for them."""
+    split, schema = sources.read(each[0])
+    notes = sources.describe(split, schema)
+    for note in notes:
+        say(note)
+    entries = []
+    for settings in each:
+        run = Run.of(settings, split, schema, command)
+        posterior = run.train(split, folder and folder / settings.method)
+        entries.append(examine(settings.method, posterior, split, seed=settings.seed))
+    return Comparison(split, entries, command, each[0].seed, schema, notes)

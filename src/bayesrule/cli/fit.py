@@ -1,0 +1,65 @@
+"""Train one method and evaluate it on held-out examples.
+
+Writes run.json, posterior.safetensors, scores.json and report.html to a directory, for predict and evaluate.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bayesrule.cli import fields, options, sources
+from bayesrule.cli.options import Settings
+from bayesrule.cli.results import publish
+from bayesrule.cli.runs import Run, refuse
+from bayesrule.cli.terminal import say
+from bayesrule.report import Comparison, examine
+
+EPILOG = """examples:
+  bayesrule fit digits --method swag
+  bayesrule fit houses.csv --target price --out runs/houses
+  bayesrule fit --resume --out runs/houses"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    options.about_data(parser, optional=True)
+    options.method(parser)
+    options.about_training(parser)
+    options.about_output(parser, "where the run goes (runs/DATA-METHOD)")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out, with its own settings")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Train, evaluate, report."""
+    saved = _saved(args) if args.resume else None
+    settings = saved.settings if saved else Settings.of(args)
+    folder = Path(args.out or f"runs/{sources.name_of(settings.data)}-{settings.method}")
+    if saved is None:
+        fields.method(settings.method, settings.set)
+        refuse(folder)
+    split, schema = sources.read(settings)
+    notes = sources.describe(split, schema)
+    for note in notes:
+        say(note)
+    run = saved or Run.of(settings, split, schema, args.command)
+    try:
+        posterior = run.train(split, folder)
+    except (KeyboardInterrupt, SystemExit):
+        say(f"stopped; continue with: bayesrule fit --resume --out {folder}")
+        raise
+    entry = examine(settings.method, posterior, split, seed=settings.seed)
+    publish(Comparison(split, [entry], run.command, settings.seed, schema, notes), folder, args.json)
+
+
+def _saved(args: argparse.Namespace) -> Run:
+    """The run to continue; an error if other settings than its own are asked for."""
+    if args.out is None:
+        raise ValueError("--resume must know where the run is: give its directory, --out DIR")
+    saved = Run.read(Path(args.out))
+    for name, value in options.given(args).items():
+        if (own := getattr(saved.settings, name)) != value:
+            raise ValueError(
+                f"--resume keeps the settings of {args.out}: {name} is {own} there, not {value}; leave it out"
+            )
+    return saved

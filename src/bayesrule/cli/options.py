@@ -1,0 +1,139 @@
+"""Options that several verbs share, each declared once, and the `Settings` that they make.
+
+An option that is not given is not in the parsed arguments, so that a resumed run can tell what was asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_args
+
+from bayesrule.data.catalog import NAMES
+from bayesrule.data.splits import Kind
+from bayesrule.files import FileError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that decides what a run gives, as on the command line and in ``run.json``."""
+
+    data: str
+    target: str | None = None
+    kind: Kind | None = None
+    data_dir: str | None = None
+    split: int = 0
+    seed: int = 0
+    method: str = "ensemble"
+    set: tuple[str, ...] = ()
+    likelihood: str | None = None
+    prior: str | None = None
+    temperature: float = 1.0
+    epochs: int | None = None
+    batch_size: int | None = None
+    hidden: tuple[int, ...] | None = None
+    threads: int = 1
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Settings:
+        """The settings that were given, and the defaults of the others."""
+        if "data" not in given(args):
+            raise ValueError("DATA must be a name (see: bayesrule data) or a .csv or .parquet file, got nothing")
+        return cls(**given(args))
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Settings:
+        """Undo `dataclasses.asdict` and a trip through JSON."""
+        if stray := set(plain) - {field.name for field in fields(cls)}:
+            raise FileError(f"run.json has settings that this version does not know: {', '.join(sorted(stray))}")
+        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in plain.items()}
+        return cls(**values)
+
+
+def given(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings among parsed arguments."""
+    found = {key: value for key, value in vars(args).items() if key in {field.name for field in fields(Settings)}}
+    if "set" in found:
+        found["set"] = tuple(found["set"])
+    if is_table(found.get("data", "")):  # absolute, so that the run can be resumed from anywhere
+        found["data"] = str(Path(found["data"]).resolve())
+    if "data_dir" in found:
+        found["data_dir"] = str(Path(found["data_dir"]).expanduser().resolve())
+    return found
+
+
+def is_table(data: str) -> bool:
+    """Whether DATA is a file rather than a name."""
+    return Path(data).suffix.lower() in (".csv", ".parquet") or (data not in NAMES and Path(data).is_file())
+
+
+def about_data(parser: argparse.ArgumentParser, optional: bool = False) -> None:
+    """DATA and how to read it."""
+    about: dict[str, Any] = {"nargs": "?", "default": argparse.SUPPRESS} if optional else {}
+    help = "a name (see: bayesrule data), or a .csv or .parquet file with --target"
+    parser.add_argument("data", metavar="DATA", help=help, **about)
+    _option(parser, "--target", metavar="COLUMN", help="the column to predict")
+    _option(parser, "--kind", choices=get_args(Kind), help="what the target is, where the guess is wrong")
+    where_data(parser)
+    _option(parser, "--split", type=int, metavar="K", help="the standard split of a uci/… set (0)")
+    seed(parser)
+
+
+def run_and_data(parser: argparse.ArgumentParser) -> None:
+    """RUN, and DATA that it is used on."""
+    parser.add_argument("run", metavar="RUN", help="the directory that bayesrule fit wrote")
+    parser.add_argument("data", metavar="DATA", help="a .csv or .parquet file, or a name (see: bayesrule data)")
+    where_data(parser)
+
+
+def seed(parser: argparse.ArgumentParser) -> None:
+    """The seed."""
+    _option(parser, "--seed", type=int, metavar="N", help="the same seed gives the same result (0)")
+
+
+def where_data(parser: argparse.ArgumentParser) -> None:
+    """Where the files of the catalogue are."""
+    _option(parser, "--data-dir", metavar="DIR", help="the directory of the official data files ($BAYESRULE_DATA)")
+
+
+def about_training(parser: argparse.ArgumentParser) -> None:
+    """How to train."""
+    _option(parser, "--epochs", type=int, metavar="N", help="passes over the data (enough for 3000 steps)")
+    _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (32, or 128 from 10 000 rows)")
+    _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of a fully connected network")
+    _option(parser, "--likelihood", metavar="NAME", help="p(y|f): categorical, bernoulli, gaussian, …")
+    _option(parser, "--prior", metavar="SCALE", help="a standard deviation of weights, or fan-in, glorot, kaiming")
+    _option(parser, "--temperature", type=float, metavar="T", help="below 1 the prior counts less (1)")
+    _option(parser, "--set", action="append", metavar="FIELD=VALUE", help="a field of the method, such as rank=10")
+    _option(parser, "--threads", type=int, metavar="N", help="1 is quickest for small networks (1)")
+
+
+def about_output(parser: argparse.ArgumentParser, out: str) -> None:
+    """Where results go."""
+    parser.add_argument("--out", metavar="DIR", help=out)
+    as_json(parser)
+
+
+def as_json(parser: argparse.ArgumentParser) -> None:
+    """JSON instead of a table."""
+    parser.add_argument("--json", action="store_true", help="the result as JSON on stdout, and nothing else there")
+
+
+def method(parser: argparse.ArgumentParser) -> None:
+    """One method."""
+    _option(parser, "--method", metavar="NAME", help="see: bayesrule methods (ensemble)")
+
+
+def _option(parser: argparse.ArgumentParser, flag: str, **about: Any) -> None:
+    parser.add_argument(flag, default=argparse.SUPPRESS, **about)
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        widths = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        widths = ()
+    if not widths or min(widths) < 1:
+        raise argparse.ArgumentTypeError(f"must be whole numbers of at least 1, as in 64,64, got {text!r}")
+    return widths

@@ -1,0 +1,75 @@
+"""Predict the rows of a table, or the test examples of a named set, with a trained run, as CSV.
+
+Classes: prediction, confidence, p_CLASS ..., entropy, aleatoric, epistemic (nats). Numbers: prediction, std, lower_90,
+upper_90, aleatoric_std, epistemic_std. One line for each row of DATA, in order; the target column is not needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from bayesrule.cli import options
+from bayesrule.cli.runs import Run
+from bayesrule.cli.terminal import say
+from bayesrule.files import write_atomically
+from bayesrule.predictions import Binary, Classes, Counts, Prediction, Reals
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EPILOG = """examples:
+  bayesrule predict runs/houses new.csv --out predictions.csv
+  bayesrule predict runs/digits-swag digits"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    options.run_and_data(parser)
+    parser.add_argument("--out", metavar="FILE.csv", help="write here instead of to stdout")
+    options.as_json(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Load, predict, write."""
+    folder = Path(args.run)
+    run = Run.read(folder)
+    posterior = run.posterior(folder)
+    x = run.inputs(args.data, getattr(args, "data_dir", None))
+    table = tabulate(posterior.predict(x, seed=run.settings.seed), run.classes)
+    text = table.to_csv(index=False)
+    if args.out:
+        write_atomically(args.out, text)
+        say(f"wrote {len(table)} predictions to {args.out}")
+    if args.json:
+        print(json.dumps(table.to_dict("records"), indent=2))
+    elif not args.out:
+        sys.stdout.write(text)
+
+
+def tabulate(prediction: Prediction, classes: tuple[str, ...]) -> pd.DataFrame:
+    """A line for each example: the guess and both uncertainties."""
+    import pandas as pd
+
+    if isinstance(prediction, Binary):
+        prediction = prediction.classes
+    if isinstance(prediction, Classes):
+        columns: dict[str, object] = {"prediction": [classes[i] for i in prediction.label.tolist()]}
+        columns["confidence"] = _list(prediction.confidence)
+        columns |= {f"p_{name}": _list(prediction.probs[:, i]) for i, name in enumerate(classes)}
+        names = ("entropy", "aleatoric", "epistemic")
+        return pd.DataFrame(columns | {name: _list(getattr(prediction, name)) for name in names})
+    assert isinstance(prediction, Reals | Counts)
+    low, high = prediction.interval(0.9)
+    parts = {"prediction": prediction.mean, "std": prediction.std, "lower_90": low, "upper_90": high}
+    parts |= {"aleatoric_std": prediction.aleatoric.sqrt(), "epistemic_std": prediction.epistemic.sqrt()}
+    return pd.DataFrame({name: _list(values) for name, values in parts.items()})
+
+
+def _list(values: Tensor) -> list[float]:
+    return [float(f"{value:.7g}") for value in values.tolist()]

@@ -1,0 +1,24 @@
+"""The results of a verb that trains or evaluates: a leaderboard or JSON, ``scores.json`` and ``report.html``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bayesrule.cli.terminal import say, show_board, show_json
+from bayesrule.files import write_atomically
+from bayesrule.report import Comparison, write
+
+
+def publish(comparison: Comparison, folder: Path | None, as_json: bool) -> None:
+    """Show the scores, and write them and the page to ``folder`` if there is one."""
+    plain = comparison.to_json()
+    if folder is not None:
+        write_atomically(folder / "scores.json", json.dumps(plain, indent=2))
+        write(folder / "report.html", comparison)
+    if as_json:
+        show_json(plain)
+    else:
+        show_board(comparison)
+    if folder is not None:
+        say(f"wrote {folder / 'scores.json'} and {folder / 'report.html'}")

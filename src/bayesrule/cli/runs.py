@@ -1,0 +1,186 @@
+"""A run: a directory with ``run.json``, written before training, and with the posterior when it is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bayesrule.cli import fields, sources
+from bayesrule.cli.options import Settings, is_table
+from bayesrule.cli.terminal import progress
+from bayesrule.data import Schema, Split, load, read_table, standardize
+from bayesrule.data.splits import Kind
+from bayesrule.files import FileError, write_atomically
+from bayesrule.likelihoods import choose as choose_likelihood
+from bayesrule.models import Spec, build, default_for
+from bayesrule.posteriors import Posterior
+from bayesrule.posteriors import load as load_posterior
+from bayesrule.report.comparison import versions
+from bayesrule.training import Folder, fit, resume
+
+FORMAT = "bayesrule-run/1"
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that is needed to train, to resume, and to predict from the posterior on other data."""
+
+    settings: Settings
+    model: Spec
+    kind: Kind
+    shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    schema: Schema | None
+    command: str
+
+    @classmethod
+    def of(cls, settings: Settings, split: Split, schema: Schema | None, command: str) -> Run:
+        """A new run on data that were read, everything checked that can be."""
+        fields.method(settings.method, settings.set)
+        if settings.likelihood is not None:
+            choose_likelihood(settings.likelihood)
+        shape = tuple(split.train[0].shape[1:])
+        return cls(settings, _spec(settings, split), split.kind, shape, split.classes, schema, command)
+
+    @classmethod
+    def read(cls, folder: Path) -> Run:
+        """The run in a directory."""
+        path = folder / "run.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"RUN must be a directory that bayesrule fit wrote, but there is no {path}")
+        try:
+            plain = json.loads(path.read_text(encoding="utf-8"))
+            if plain["format"] != FORMAT:
+                raise FileError(f"{path}: format {plain['format']!r} where {FORMAT!r} is read")
+            schema = None if plain["schema"] is None else Schema.from_json(plain["schema"])
+            shape, classes = tuple(plain["shape"]), tuple(plain["classes"])
+            settings = Settings.from_json(plain["settings"])
+            return cls(settings, plain["model"], plain["kind"], shape, classes, schema, plain["command"])
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise FileError(f"{path}: not a run.json of this library, or damaged ({error!r})") from error
+
+    def write(self, folder: Path) -> None:
+        """``run.json``, whole or not at all."""
+        plain: dict[str, Any] = {"format": FORMAT, **asdict(self), "versions": versions()}
+        plain["schema"] = self.schema and self.schema.to_json()
+        write_atomically(folder / "run.json", json.dumps(plain, indent=2))
+
+    def train(self, split: Split, folder: Path | None) -> Posterior:
+        """The posterior: fitted anew, or from where the directory stands."""
+        asked = self.settings
+        network = build(self.model, asked.seed)
+        data = split.train if split.image_shape else standardize(split.train)
+        with progress(asked.method) as callback, _threads(asked.threads):
+            if folder is not None and not _fresh(folder):
+                return resume(folder, network, data, callbacks=[callback])
+            if folder is not None:
+                self.write(folder)
+            try:
+                return fit(
+                    network,
+                    data,
+                    fields.method(asked.method, asked.set),
+                    asked.likelihood or ("poisson" if self.kind == "counts" else None),
+                    fields.prior(asked.prior),
+                    asked.temperature,
+                    asked.epochs,
+                    asked.batch_size,
+                    asked.seed,
+                    callbacks=[callback],
+                    out=folder,
+                )
+            except Exception:
+                if folder is not None and _fresh(folder):  # refused before the first step: leave nothing behind
+                    (folder / "run.json").unlink()
+                    with suppress(OSError):
+                        folder.rmdir()
+                raise
+
+    def posterior(self, folder: Path) -> Posterior:
+        """The posterior of a finished run."""
+        path = Folder(folder).posterior
+        if not path.exists():
+            raise FileNotFoundError(f"{folder} is not finished: continue it with bayesrule fit --resume --out {folder}")
+        return load_posterior(path, build(self.model))
+
+    def inputs(self, data: str, data_dir: str | None) -> torch.Tensor:
+        """The inputs of DATA: all rows of a table, or the test examples of a named set."""
+        if not is_table(data):
+            return self.test(data, data_dir).test[0]
+        return torch.from_numpy(self._schema(data).inputs(read_table(data)))
+
+    def test(self, data: str, data_dir: str | None) -> Split:
+        """Test examples: all rows of another table, or what was held out of the one that the run was trained on."""
+        asked = self.settings
+        if is_table(data):
+            schema = self._schema(data)
+            if Path(data).resolve() == Path(asked.data):
+                return sources.read(asked)[0]
+            frame = read_table(data)
+            pair = torch.from_numpy(schema.inputs(frame)), torch.from_numpy(schema.targets(frame))
+            what = f"{len(frame)} rows of {Path(data).name}, target {schema.target!r}"
+            return Split(Path(data).stem, self.kind, what, pair, None, self.classes, schema.features)
+        if self.schema is not None:
+            raise ValueError(f"DATA must be a table, as the run was trained on {asked.data}, got {data!r}")
+        same = data == asked.data
+        split = load(data, data_dir or asked.data_dir, asked.split if same else 0, asked.seed)
+        if tuple(split.test[0].shape[1:]) != self.shape:
+            raise ValueError(
+                f"DATA must have inputs of shape {list(self.shape)}, as {asked.data} that the run was trained on, "
+                f"but those of {data} are {list(split.test[0].shape[1:])}"
+            )
+        return split
+
+    def _schema(self, data: str) -> Schema:
+        if self.schema is None:
+            raise ValueError(f"DATA must be a name, as the run was trained on {self.settings.data!r}, got {data!r}")
+        return self.schema
+
+
+def refuse(folder: Path, files: tuple[str, ...] = ("run.json", "scores.json")) -> None:
+    """An error if a directory holds another run."""
+    found = [name for name in files if (folder / name).exists()]
+    if found or not _fresh(folder):
+        raise FileExistsError(
+            f"--out {folder} holds another run ({', '.join(found) or 'its posterior'}): choose another directory, "
+            "delete it, or continue it with --resume"
+        )
+
+
+def _fresh(folder: Path) -> bool:
+    """Whether no training has begun in a directory."""
+    return not (Folder(folder).checkpoint.exists() or Folder(folder).posterior.exists())
+
+
+def _spec(settings: Settings, split: Split) -> Spec:
+    """The network: the default one for the data, with the hidden layers and the outputs that were asked for."""
+    spec = default_for(split)
+    if settings.likelihood == "heteroscedastic":
+        spec["outputs"] *= 2
+    if settings.likelihood == "bernoulli":
+        if len(split.classes) != 2:
+            raise ValueError(f"--likelihood bernoulli is for 2 classes, {split.name} has {len(split.classes)}")
+        spec["outputs"] = 1
+    if settings.hidden is None:
+        return spec
+    inputs = prod(split.train[0].shape[1:])
+    return {"name": "mlp", "inputs": inputs, "outputs": spec["outputs"], "hidden": list(settings.hidden)}
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    if count < 1:
+        raise ValueError(f"--threads must be at least 1, got {count}")
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,62 @@
+"""DATA on the command line: a name of the catalogue, or a table in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bayesrule.cli.options import Settings, is_table
+from bayesrule.data import Schema, Split, load, load_table, read_table
+from bayesrule.data.splits import Kind
+
+KINDS: dict[str, Kind] = {
+    "categorical": "classes",
+    "bernoulli": "classes",
+    "gaussian": "reals",
+    "heteroscedastic": "reals",
+    "poisson": "counts",
+}
+"""The kind of target that each likelihood is for."""
+
+
+def name_of(data: str) -> str:
+    """A short name, fit for a directory: ``digits``, ``uci-boston``, ``houses`` for ``data/houses.csv``."""
+    return Path(data).stem if is_table(data) else data.replace("/", "-")
+
+
+def read(settings: Settings) -> tuple[Split, Schema | None]:
+    """The data to train and test on, and the schema if they are a table."""
+    split, schema = _table(settings) if is_table(settings.data) else (_named(settings), None)
+    if settings.likelihood is not None and KINDS.get(settings.likelihood, split.kind) != split.kind:
+        raise ValueError(
+            f"--likelihood {settings.likelihood} is for {KINDS[settings.likelihood]}, "
+            f"but the target of {split.name} holds {split.kind}: leave it out"
+        )
+    if not len(split.test[1]):
+        raise ValueError(f"{split.name} must have rows to test on, but it has only {len(split.train[1])}: add more")
+    return split, schema
+
+
+def describe(split: Split, schema: Schema | None) -> list[str]:
+    """What was found, in sentences."""
+    examples = f"{len(split.train[1])} examples to train on, {len(split.test[1])} held out"
+    if schema is None:
+        return [f"{split.what}; {examples}"]
+    encoded = f"{len(schema.columns)} columns become {len(schema.features)} inputs"
+    return [f"{examples}; {encoded}", *schema.notes]
+
+
+def _named(settings: Settings) -> Split:
+    for option in ("target", "kind"):
+        if getattr(settings, option) is not None:
+            raise ValueError(f"--{option} is for .csv and .parquet files, but DATA is the name {settings.data!r}")
+    return load(settings.data, settings.data_dir, settings.split, settings.seed)
+
+
+def _table(settings: Settings) -> tuple[Split, Schema]:
+    if settings.split:
+        raise ValueError(f"--split is for uci/… sets, got {settings.split} for a table: --seed makes other splits")
+    if settings.target is None:
+        columns = ", ".join(map(str, read_table(settings.data).columns))
+        raise ValueError(f"--target must name the column of {settings.data} to predict, one of: {columns}")
+    kind = settings.kind or KINDS.get(settings.likelihood or "")
+    return load_table(settings.data, settings.target, seed=settings.seed, kind=kind)

@@ -1,0 +1,241 @@
+"""A scikit-learn front: `BayesianClassifier` and `BayesianRegressor` clone, pipeline and grid-search as its own do.
+
+Inputs and real targets are standardised inside, and predictions come back in the user's units. Import this module by
+its name: it needs scikit-learn, which ``import bayesrule`` does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags, check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from bayesrule import modules
+from bayesrule.data import Arrays, standardize
+from bayesrule.methods import Method
+from bayesrule.models import mlp
+from bayesrule.naming import unknown
+from bayesrule.posteriors import Posterior
+from bayesrule.predictions import Prediction
+from bayesrule.priors import Prior
+from bayesrule.task import Task
+from bayesrule.training import fit
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["BayesianClassifier", "BayesianRegressor"]
+
+Array: TypeAlias = NDArray[Any]
+Model: TypeAlias = nn.Module | Callable[[int, int], nn.Module]
+RandomState: TypeAlias = int | np.random.RandomState | None
+
+FLOATS = (np.float64, np.float32)
+OUTPUTS = {"gaussian": 1, "heteroscedastic": 2, "poisson": 1}  # of the network, for each target of a regression
+
+
+class _Bayesian(BaseEstimator):  # type: ignore[misc]
+    """All but the kind of target."""
+
+    posterior_: Posterior
+
+    def __init__(
+        self,
+        method: str | Method = "ensemble",
+        hidden: Sequence[int] = (50, 50),
+        model: Model | None = None,
+        prior: str | Prior | None = None,
+        temperature: float = 1.0,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        random_state: RandomState = None,
+    ) -> None:
+        self.method = method
+        self.hidden = hidden
+        self.model = model
+        self.prior = prior
+        self.temperature = temperature
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.random_state = random_state
+
+    def prediction(self, X: ArrayLike, samples: int = 32) -> Prediction:
+        """The distribution of y at X under at most ``samples`` networks: its uncertainties, quantiles and draws."""
+        check_is_fitted(self)
+        return self.posterior_.predict(validate_data(self, X, reset=False, dtype=FLOATS), samples)
+
+    def _learn(self, data: Arrays, likelihood: str, outputs: int) -> Self:
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.posterior_ = fit(
+            self._network(data, outputs, seed),
+            data,
+            self.method,
+            likelihood,
+            self.prior,
+            self.temperature,
+            _epochs(data.steps(self.batch_size or 32)) if self.epochs is None else self.epochs,
+            self.batch_size,
+            seed,
+        )
+        return self
+
+    def _network(self, data: Arrays, outputs: int, seed: int) -> nn.Module:
+        """The user's module, or a new one that is a function of the seed; an MLP has the dtype of X."""
+        assert isinstance(data.x, Tensor)
+        if isinstance(self.model, nn.Module):
+            return self.model
+        if not (self.model is None or callable(self.model)):
+            raise TypeError(
+                "model must be None, a torch.nn.Module or a function (inputs, outputs) -> Module, "
+                f"not {type(self.model).__name__}: {self.model!r}"
+            )
+        if not isinstance(self.hidden, Sequence):
+            raise TypeError(f"hidden must be a sequence of widths, not {self.hidden!r}: for one layer give (50,)")
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            if self.model is None:
+                return mlp(data.x.shape[1], outputs, self.hidden).to(data.x.dtype)
+            return self.model(data.x.shape[1], outputs)
+
+
+class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
+    """A network that tells classes apart, and how sure it is.
+
+    Args:
+        method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
+        hidden: widths of the hidden layers.
+        model: a network instead of the MLP of ``hidden``: a ``torch.nn.Module``, or a function of the numbers of inputs
+            and outputs that makes one; one output for each class.
+        prior: a prior, the name of a scale rule, or None for the default.
+        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
+        epochs: passes over the data; None: enough for 200 steps, at least 10 and at most 100.
+        batch_size: examples in a step; None: 32 for fewer than 10 000 examples, else 128.
+        random_state: a whole number for the same result each time.
+
+    Attributes:
+        posterior_: what was learnt, as `br.fit` gives it.
+        classes_: the labels, in the order of the columns of `predict_proba`.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> classifier = BayesianClassifier(random_state=0).fit(X, y)
+    >>> classifier.score(X, y) > 0.9
+    True
+    >>> clear, borderline = classifier.prediction(X[[0, 70]]).total
+    >>> bool(clear < borderline)
+    True
+    """
+
+    classes_: Array
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from inputs ``[N, features]`` and labels ``[N]`` of any kind."""
+        inputs, labels = validate_data(self, X, y, dtype=FLOATS, ensure_min_samples=2)
+        check_classification_targets(labels)
+        self.classes_, index = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must hold at least two classes, got only one class: {self.classes_[0]}")
+        return self._learn(standardize((inputs, index)), "categorical", len(self.classes_))
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """The probability of each class, ``[N, classes]``, averaged over networks."""
+        return self.prediction(X).probs.numpy()  # type: ignore[attr-defined]
+
+    def predict(self, X: ArrayLike) -> Array:
+        """The most probable labels."""
+        index = self.prediction(X).point.numpy()
+        return self.classes_[index]
+
+    def _network(self, data: Arrays, outputs: int, seed: int) -> nn.Module:
+        network = super()._network(data, outputs, seed)
+        if self.model is not None:
+            task = Task.create(network, data, "categorical")
+            with torch.no_grad():
+                shape = modules.call(task.model.eval(), next(task.data.ordered(1)).x).shape
+            if shape[1:] != (outputs,):
+                raise ValueError(
+                    f"model must give {outputs} outputs, one for each class in y, not {list(shape[1:])}: "
+                    "change its last layer"
+                )
+        return network
+
+
+class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
+    """A network that predicts numbers, each with a standard deviation that includes the noise of y.
+
+    Targets are ``[N]``, or ``[N, D]`` for D of them.
+
+    Args:
+        method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
+        hidden: widths of the hidden layers.
+        model: a network instead of the MLP of ``hidden``: a ``torch.nn.Module``, or a function of the numbers of inputs
+            and outputs that makes one.
+        likelihood: ``"gaussian"``, noise that is learnt; ``"heteroscedastic"``, noise that depends on x; ``"poisson"``,
+            for counts.
+        prior: a prior, the name of a scale rule, or None for the default.
+        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
+        epochs: passes over the data; None: enough for 200 steps, at least 10 and at most 100.
+        batch_size: examples in a step; None: 32 for fewer than 10 000 examples, else 128.
+        random_state: a whole number for the same result each time.
+
+    Attributes:
+        posterior_: what was learnt, as `br.fit` gives it.
+
+    >>> X = np.linspace(-1, 1, 200)[:, None]
+    >>> y = 30 + 5 * X[:, 0] + np.random.default_rng(0).normal(size=200)
+    >>> regressor = BayesianRegressor(random_state=0).fit(X, y)
+    >>> mean, std = regressor.predict([[0.0]], return_std=True)
+    >>> abs(float(mean[0]) - 30) < 1, 0.8 < float(std[0]) < 1.6
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        method: str | Method = "ensemble",
+        hidden: Sequence[int] = (50, 50),
+        model: Model | None = None,
+        likelihood: str = "gaussian",
+        prior: str | Prior | None = None,
+        temperature: float = 1.0,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        random_state: RandomState = None,
+    ) -> None:
+        super().__init__(method, hidden, model, prior, temperature, epochs, batch_size, random_state)
+        self.likelihood = likelihood
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from inputs ``[N, features]`` and targets ``[N]`` or ``[N, D]``."""
+        if self.likelihood not in OUTPUTS:
+            raise unknown("likelihood", str(self.likelihood), OUTPUTS)
+        inputs, targets = validate_data(self, X, y, dtype=FLOATS, multi_output=True, ensure_min_samples=2)
+        targets = np.asarray(targets, np.float64)
+        if targets.shape[1:] == (1,):
+            targets = column_or_1d(targets, warn=True)
+        data = standardize((inputs, targets), targets="keep" if self.likelihood == "poisson" else "auto")
+        return self._learn(data, self.likelihood, OUTPUTS[self.likelihood] * math.prod(targets.shape[1:]))
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """The mean of y, and with ``return_std`` its standard deviation: noise and ignorance together."""
+        prediction = self.prediction(X)
+        mean = prediction.point.numpy()
+        return (mean, prediction.total.sqrt().numpy()) if return_std else mean
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def _epochs(steps: int) -> int:
+    """Enough for 200 steps, within 10 and 100, for epochs of so many steps."""
+    return min(100, max(10, math.ceil(200 / steps)))

@@ -1,0 +1,137 @@
+"""What a report is about: one data set, and what each method made of it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayesrule.data import Schema, Split
+from bayesrule.evaluate import Scores, score
+from bayesrule.posteriors import Posterior
+from bayesrule.predictions import Binary, Prediction
+
+CURVE, PLANE = 240, 90  # points along an axis of the picture of a function of one or of two inputs
+
+
+def versions() -> dict[str, str]:
+    """What the numbers were made with."""
+    packages = {name: version(name) for name in ("bayesrule", "torch", "numpy")}
+    return packages | {"python": platform.python_version()}
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A method: its scores, its predictions on test inputs, on inputs from elsewhere and on a grid, and its cost."""
+
+    name: str
+    scores: Scores
+    prediction: Prediction
+    outside: Prediction | None = None
+    grid: Prediction | None = None
+    seconds: float = 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Entries on one data set, and how they came about. ``notes`` are sentences about the data."""
+
+    split: Split
+    entries: Sequence[Entry]
+    command: str = ""
+    seed: int = 0
+    schema: Schema | None = None
+    notes: Sequence[str] = ()
+    versions: Mapping[str, str] = field(default_factory=versions)
+
+    def __post_init__(self) -> None:
+        if not self.entries:
+            raise ValueError("entries must hold at least one method, got none: there is nothing to report")
+
+    @property
+    def ranked(self) -> list[Entry]:
+        """The entries, the lowest negative log-likelihood first."""
+        return sorted(self.entries, key=lambda entry: entry.scores["nll"])
+
+    def cost(self, entry: Entry) -> float | None:
+        """Seconds of training as a multiple of MAP's; None if MAP is not among the entries, or alone."""
+        unit = next((other.seconds for other in self.entries if other.name == "map"), None)
+        return entry.seconds / unit if unit and len(self.entries) > 1 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The contents of ``scores.json``."""
+        return {
+            "data": self.split.name,
+            "command": self.command,
+            "seed": self.seed,
+            "versions": dict(self.versions),
+            "methods": {
+                entry.name: {
+                    "scores": dict(entry.scores),
+                    "intervals": {name: list(entry.scores.interval(name)) for name in entry.scores},
+                    "seconds": entry.seconds,
+                    "cost": self.cost(entry),
+                }
+                for entry in self.ranked
+            },
+        }
+
+
+def examine(name: str, posterior: Posterior, split: Split, samples: int = 32, seed: int = 0) -> Entry:
+    """All that a report shows of a posterior: predictions, scores, settings and seconds."""
+
+    def predict(x: Tensor | None) -> Prediction | None:
+        prediction = None if x is None else posterior.predict(x, samples=samples, seed=seed)
+        return prediction.classes if isinstance(prediction, Binary) else prediction
+
+    x, y = split.test
+    prediction, outside = predict(x), predict(split.ood)
+    assert prediction is not None
+    return Entry(
+        name,
+        score(prediction, y, outside, seed=seed),
+        prediction,
+        outside,
+        predict(grid(split)),
+        posterior.info.get("seconds", 0.0),
+        {key: value for key, value in posterior.info.items() if key not in ("history", "seconds", "versions")},
+    )
+
+
+def grid(split: Split) -> Tensor | None:
+    """Inputs on a line or in a plane around all that the split has, where a function can be drawn; else None.
+
+    >>> from bayesrule.data import load
+    >>> grid(load("sine")).shape, grid(load("moons")).shape, grid(load("digits"))
+    (torch.Size([240, 1]), torch.Size([8100, 2]), None)
+    """
+    x = split.test[0]
+    columns = x.shape[1] if x.ndim == 2 and split.image_shape is None else 0
+    if columns != (2 if split.kind == "classes" else 1):
+        return None
+    seen = torch.cat([x, *([split.training[0]] if split.training else []), *([] if split.ood is None else [split.ood])])
+    low, high = seen.amin(0).tolist(), seen.amax(0).tolist()
+    points = CURVE if columns == 1 else PLANE
+    axes = [np.linspace(a - 0.1 * (b - a), b + 0.1 * (b - a), points) for a, b in zip(low, high, strict=True)]
+    return torch.from_numpy(np.stack([part.ravel() for part in np.meshgrid(*axes)], axis=1)).to(x.dtype)
+
+
+def in_words(tree: Any) -> str:
+    """Nested settings in one line.
+
+    >>> in_words({"name": "ensemble", "fields": {"members": 5, "base": {"name": "map", "fields": {"lr": 0.003}}}})
+    'ensemble(members=5, base=map(lr=0.003))'
+    """
+    if isinstance(tree, dict) and set(tree) == {"name", "fields"}:
+        inner = ", ".join(f"{key}={in_words(value)}" for key, value in tree["fields"].items() if value is not None)
+        return f"{tree['name']}({inner})"
+    if isinstance(tree, dict):
+        return " · ".join(f"{key} {in_words(value)}" for key, value in tree.items() if value is not None)
+    return str(tree)

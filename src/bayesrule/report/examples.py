@@ -1,0 +1,100 @@
+"""The most and the least certain test examples of a method, as pictures or as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from torch import Tensor
+
+from bayesrule.data import Schema, Split
+from bayesrule.data.tables import Categorical, Column
+from bayesrule.predictions import Classes, Counts, Prediction, Reals
+from bayesrule.report.measures import number
+
+PICTURES, ROWS, COLUMNS = 10, 5, 8
+
+
+class Example(NamedTuple):
+    """A test example: what was said of it, how sure, and what it is: a PNG in base64, or the cells of a row."""
+
+    predicted: str
+    true: str
+    right: bool
+    sure: str
+    epistemic: str
+    png: str = ""
+    cells: tuple[str, ...] = ()
+
+
+class Extremes(NamedTuple):
+    """Both ends of the test set in the order of a method's uncertainty; ``columns`` are the names of the cells."""
+
+    columns: tuple[str, ...]
+    least: list[Example]
+    most: list[Example]
+
+
+def extremes(prediction: Prediction, split: Split, schema: Schema | None = None) -> Extremes:
+    """The examples that a prediction is least and most certain of."""
+    count = min(PICTURES if split.image_shape else ROWS, max(1, len(prediction) // 2))
+    order = prediction.uncertainty.argsort(stable=True).tolist()
+    said = _said(prediction, split)
+    columns, look = _look(split, schema)
+
+    def shown(row: int) -> Example:
+        png, cells = look(row)
+        return said(row)._replace(png=png, cells=cells)
+
+    return Extremes(columns, [shown(row) for row in order[: -count - 1 : -1]], [shown(row) for row in order[:count]])
+
+
+def _said(prediction: Prediction, split: Split) -> Callable[[int], Example]:
+    """What a prediction says of a test row, against the truth."""
+    y = split.test[1]
+    if isinstance(prediction, Classes):
+        names, label = split.classes, prediction.label
+        confidence, epistemic = prediction.confidence.tolist(), prediction.epistemic.tolist()
+        return lambda row: Example(
+            names[label[row]],
+            names[y[row]],
+            bool(label[row] == y[row]),
+            f"{confidence[row]:.0%}",
+            f"{epistemic[row]:.2f}",
+        )
+    assert isinstance(prediction, Reals | Counts)
+    mean, deviation, (low, high) = prediction.mean, prediction.epistemic.sqrt(), prediction.interval(0.9)
+    return lambda row: Example(
+        number(float(mean[row])),
+        number(float(y[row])),
+        bool(low[row] <= y[row] <= high[row]),
+        f"{number(float(low[row]))} … {number(float(high[row]))}",
+        f"± {number(float(deviation[row]))}",
+    )
+
+
+Look: TypeAlias = tuple[str, tuple[str, ...]]
+
+
+def _look(split: Split, schema: Schema | None) -> tuple[tuple[str, ...], Callable[[int], Look]]:
+    """The names of the columns, and what a test row looks like: a picture or cells."""
+    x, shape = split.test[0], split.image_shape
+    if shape is not None:
+        from bayesrule.report.figures import picture
+
+        return (), lambda row: (picture(x[row].reshape(shape)), ())
+    if schema is not None:
+        columns = schema.columns[:COLUMNS]
+        starts = [sum(len(other.features) for other in columns[:i]) for i in range(len(columns))]
+        parts = list(zip(columns, starts, strict=True))
+        return tuple(c.name for c in columns), lambda row: ("", tuple(_cell(c, x[row, i:]) for c, i in parts))
+    names = split.features or tuple(f"input {i}" for i in range(x[0].numel()))
+    return names[:COLUMNS], lambda row: ("", tuple(f"{v:.4g}" for v in x[row].flatten()[:COLUMNS].tolist()))
+
+
+def _cell(column: Column, values: Tensor) -> str:
+    """A column of the table as it was before it was encoded in the first of ``values``."""
+    if isinstance(column, Categorical):
+        chosen = values[: len(column.categories)].tolist()
+        return column.categories[chosen.index(1.0)] if 1.0 in chosen else "–"
+    return "–" if column.flag and values[1] else f"{float(values[0]):.6g}"

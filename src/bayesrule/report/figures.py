@@ -1,0 +1,299 @@
+"""Figures as inline SVG: no file, no font, no address outside the page; lines and text in the colour of the page."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayesrule.data import Split
+from bayesrule.evaluate import quantile_calibration, reliability, risk_coverage
+from bayesrule.evaluate.weighted import flat, risk_curve
+from bayesrule.predictions import Classes, Counts, Prediction, Reals
+from bayesrule.report.comparison import PLANE, Comparison, Entry, grid
+
+INK = "#0a0b0c"  # stands for the page's text colour
+MISS = "#d0342c"
+PALETTE = ("#4878d0", "#e07b39", "#2f9e77", "#c44e8a", "#8b6fd6", "#a08a1f", "#3aa5c9", "#8c8c8c")
+STYLES = ("-", "--", ":")
+MOST = 200  # points of a cloud or a line
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "bayesrule",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.15,
+    "legend.frameon": False,
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "grid.color"), INK
+    ),
+}
+
+Array: TypeAlias = NDArray[Any]
+Draw: TypeAlias = Callable[[Axes, Entry, str], None]
+
+
+def reliability_diagrams(comparison: Comparison) -> str:
+    """Accuracy against confidence, a panel for each method; a dot's area is the share of examples."""
+
+    def draw(axes: Axes, entry: Entry, colour: str) -> None:
+        confidence, accuracy, share = reliability(_classes(entry.prediction), comparison.split.test[1], bins=10)
+        there = share > 0
+        axes.plot([0, 1], [0, 1], "--", color=INK, lw=0.8)
+        axes.vlines(confidence[there], confidence[there], accuracy[there], color=colour, alpha=0.4, lw=2)
+        axes.plot(confidence[there], accuracy[there], color=colour, lw=1.2)
+        axes.scatter(confidence[there], accuracy[there], s=10 + 220 * share[there], color=colour, alpha=0.8)
+        axes.set(xlim=(0, 1.04), ylim=(0, 1.04), xlabel="confidence", ylabel="accuracy")
+
+    return _panels(comparison, draw, height=2.6)
+
+
+def quantile_curves(comparison: Comparison) -> str:
+    """Share of targets below each predicted quantile, all methods in one."""
+
+    def draw(axes: Axes, entry: Entry, colour: str, style: str) -> None:
+        assert isinstance(entry.prediction, Reals)
+        nominal, empirical = quantile_calibration(entry.prediction, comparison.split.test[1])
+        axes.plot(nominal, empirical, style, marker=".", color=colour, label=entry.name)
+
+    def finish(axes: Axes) -> None:
+        axes.plot([0, 1], [0, 1], "--", color=INK, lw=0.8)
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="predicted quantile", ylabel="share of targets below it")
+        axes.set_aspect("equal")
+
+    return _together(comparison, draw, finish, height=4.0)
+
+
+def histograms(comparison: Comparison) -> str:
+    """Confidence, or predicted standard deviation, of test examples and of those from elsewhere."""
+    classes = comparison.split.kind == "classes"
+
+    def values(prediction: Prediction) -> Array:
+        return _array(_classes(prediction).confidence if classes else prediction.uncertainty)
+
+    seen = [values(p) for entry in comparison.entries for p in (entry.prediction, entry.outside) if p is not None]
+    edges = np.linspace(0, 1 if classes else max(float(np.quantile(v, 0.95)) for v in seen) * 1.1, 21)
+
+    def draw(axes: Axes, entry: Entry, colour: str) -> None:
+        def shares(prediction: Prediction) -> Array:
+            inside = np.clip(values(prediction), edges[0], edges[-1])
+            return np.histogram(inside, edges)[0] / len(prediction)
+
+        axes.stairs(shares(entry.prediction), edges, fill=True, color=colour, alpha=0.65, label="test examples")
+        if entry.outside is not None:
+            axes.stairs(shares(entry.outside), edges, color=INK, lw=1.3, label="from elsewhere")
+        axes.set(xlabel="confidence" if classes else "predicted standard deviation", ylabel="share of examples")
+        if entry is comparison.ranked[0] and entry.outside is not None:
+            axes.legend(loc="upper left" if classes else "upper right")
+
+    return _panels(comparison, draw, height=2.3)
+
+
+def risk_curves(comparison: Comparison) -> str:
+    """The error among the most certain examples, as a function of their share."""
+    y = comparison.split.test[1]
+    classes = comparison.split.kind == "classes"
+
+    def draw(axes: Axes, entry: Entry, colour: str, style: str) -> None:
+        coverage, risk = risk_coverage(_classes(entry.prediction), y) if classes else _errors(entry.prediction, y)
+        some = _some(len(coverage))
+        shares, errors = [0, *100 * coverage[some]], [risk[0], *risk[some]]
+        axes.plot(shares, np.multiply(errors, 100 if classes else 1), style, color=colour, label=entry.name)
+
+    def finish(axes: Axes) -> None:
+        label = "errors among them, %" if classes else "root mean squared error"
+        axes.set(xlim=(0, 100), xlabel="most certain examples, % of all", ylabel=label)
+        axes.set_ylim(bottom=0)
+
+    return _together(comparison, draw, finish, height=3.2)
+
+
+def scatter(comparison: Comparison) -> str:
+    """Predicted against true, with 90 % intervals; targets outside theirs in red."""
+    y = _array(comparison.split.test[1])
+    some = np.argsort(y)[_some(len(y))]
+
+    def draw(axes: Axes, entry: Entry, colour: str) -> None:
+        assert isinstance(entry.prediction, Reals | Counts)
+        low, high = (_array(end)[some] for end in entry.prediction.interval(0.9))
+        truth, mean = y[some], _array(entry.prediction.mean)[some]
+        inside = (low <= truth) & (truth <= high)
+        for chosen, shade in ((inside, colour), (~inside, MISS)):
+            axes.vlines(truth[chosen], low[chosen], high[chosen], color=shade, alpha=0.35, lw=1.2)
+            axes.plot(truth[chosen], mean[chosen], ".", color=shade, ms=4)
+        ends = [min(low.min(), y.min()), max(high.max(), y.max())]
+        axes.plot(ends, ends, "--", color=INK, lw=0.8)
+        axes.set(xlabel="true", ylabel="predicted")
+
+    return _panels(comparison, draw, height=2.9)
+
+
+def curves(comparison: Comparison) -> str:
+    """A function of one input: the mean, the 90 % interval, and the part of it that more data would narrow."""
+    split = comparison.split
+    x, y = split.training or split.test
+    line = _array(_grid(split))[:, 0]
+    some = _some(len(y))
+
+    def draw(axes: Axes, entry: Entry, colour: str) -> None:
+        assert isinstance(entry.grid, Reals | Counts)
+        mean, spread = _array(entry.grid.mean), 1.645 * np.sqrt(_array(entry.grid.epistemic))
+        low, high = (_array(end) for end in entry.grid.interval(0.9))
+        axes.fill_between(line, low, high, color=colour, alpha=0.2, lw=0, label="90 % interval")
+        axes.fill_between(line, mean - spread, mean + spread, color=colour, alpha=0.35, lw=0, label="epistemic part")
+        axes.plot(line, mean, color=colour, lw=1.5, label="mean")
+        axes.plot(_array(x)[some, 0], _array(y)[some], ".", color=INK, ms=2.5, alpha=0.7, label="data")
+        reach = float(np.ptp(_array(y)))
+        axes.set_ylim(_array(y).min() - 0.6 * reach, _array(y).max() + 0.6 * reach)
+        axes.set_xlim(line[0], line[-1])
+        axes.set_xlabel(split.features[0] if split.features else "input", parse_math=False)
+        if entry is comparison.ranked[0]:
+            axes.legend(loc="best", fontsize=7)
+
+    return _panels(comparison, draw, height=2.8)
+
+
+def planes(comparison: Comparison) -> str:
+    """Entropy over the plane of two inputs, with the examples on top."""
+    split = comparison.split
+    x, y = (_array(part) for part in split.training or split.test)
+    plane = _array(_grid(split))
+    (left, bottom), (right, top) = plane[0], plane[-1]
+    some = _some(len(y))
+
+    def draw(axes: Axes, entry: Entry, colour: str) -> None:
+        assert entry.grid is not None
+        entropy = _array(_classes(entry.grid).entropy).reshape(PLANE, PLANE)
+        axes.imshow(
+            entropy,
+            extent=(left, right, bottom, top),
+            origin="lower",
+            aspect="auto",
+            cmap="viridis",
+            vmin=0,
+            vmax=np.log(len(split.classes)),
+        )
+        for label in range(len(split.classes)):
+            of = some[y[some] == label]
+            shape = "osv^D*"[label % 6]
+            axes.scatter(x[of, 0], x[of, 1], s=9, marker=shape, c="white", edgecolors="black", linewidths=0.4)
+        axes.grid(False)
+        names = split.features or ("first input", "second input")
+        axes.set_xlabel(names[0], parse_math=False)
+        axes.set_ylabel(names[1], parse_math=False)
+
+    return _panels(comparison, draw, height=2.6)
+
+
+def picture(pixels: Tensor) -> str:
+    """Pixels [C, H, W] in [0, 1] as the base64 text of a PNG."""
+    import base64
+
+    from matplotlib.image import imsave
+
+    array = np.clip(_array(pixels.movedim(0, -1)), 0, 1)
+    stream = io.BytesIO()
+    if array.shape[2] == 3:
+        imsave(stream, array, format="png")
+    else:
+        imsave(stream, array.mean(2), format="png", cmap="gray", vmin=0, vmax=1)
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+def _panels(comparison: Comparison, draw: Draw, height: float) -> str:
+    """A panel for each method, best first, three in a row."""
+    entries = comparison.ranked
+    columns = min(3, len(entries))
+    rows = -(-len(entries) // columns)
+    wide = 3.3 if columns > 1 else 4.6
+    with matplotlib.rc_context(STYLE):
+        figure = Figure((wide * columns, height * rows * (wide / 3.3)), layout="constrained")
+        every = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat
+        for place, axes in enumerate(every):
+            if place >= len(entries):
+                axes.remove()
+                continue
+            draw(axes, entries[place], _colour(comparison, entries[place])[0])
+            axes.set_title(entries[place].name, parse_math=False)
+            axes.tick_params(labelbottom=True)
+            if place % columns:
+                axes.set_ylabel("")
+        return _svg(figure)
+
+
+def _together(
+    comparison: Comparison,
+    draw: Callable[[Axes, Entry, str, str], None],
+    finish: Callable[[Axes], None],
+    height: float,
+) -> str:
+    """All methods in one panel."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure((7.6, height), layout="constrained")
+        axes = figure.subplots()
+        for entry in comparison.ranked:
+            draw(axes, entry, *_colour(comparison, entry))
+        finish(axes)
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+        return _svg(figure)
+
+
+def _colour(comparison: Comparison, entry: Entry) -> tuple[str, str]:
+    """The colour and line style of a method, the same in all figures."""
+    place = list(comparison.entries).index(entry)
+    return PALETTE[place % len(PALETTE)], STYLES[place // len(PALETTE) % len(STYLES)]
+
+
+def _svg(figure: Figure) -> str:
+    stream = io.StringIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # glyphs that matplotlib's font lacks; the browser has its own
+        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = stream.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r' id="[A-Za-z0-9.]+_\d+"| xmlns(:xlink)?="[^"]*"', "", text)
+    size = f'style="width: {figure.get_figwidth() * 100:.0f}px"'
+    return re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', f" {size}", text, count=1).replace(INK, "currentColor")
+
+
+def _errors(prediction: Prediction, y: Tensor) -> tuple[Array, Array]:
+    """Coverage and root mean squared error when the most certain examples come first, equally certain ones at once."""
+    certainty = -flat(prediction.uncertainty)
+    certainty = (certainty / certainty.abs().amax() * 1e5).round()
+    squares = flat((y - prediction.point).square())
+    _, coverage, risk = risk_curve(certainty, squares, torch.ones(1, len(squares), dtype=torch.float64))
+    return _array(coverage[0]), np.sqrt(_array(risk[0]))
+
+
+def _some(n: int) -> Array:
+    """At most `MOST` of n places, evenly spaced, the last one always."""
+    return np.unique(np.linspace(0, n - 1, min(n, MOST)).round().astype(int))
+
+
+def _grid(split: Split) -> Tensor:
+    points = grid(split)
+    assert points is not None, "a picture of the function is only asked for where there is a grid"
+    return points
+
+
+def _classes(prediction: Prediction) -> Classes:
+    assert isinstance(prediction, Classes), "a figure of classes is only asked for where the split has classes"
+    return prediction
+
+
+def _array(t: Tensor) -> Array:
+    return t.detach().cpu().numpy()

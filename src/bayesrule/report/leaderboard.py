@@ -1,0 +1,45 @@
+"""The leaderboard, for the page and for the terminal."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bayesrule.report.comparison import Comparison
+from bayesrule.report.measures import MEASURES, Measure, number
+
+
+class Cell(NamedTuple):
+    """A score, its 95 % interval, and whether it is the best of its column."""
+
+    value: str
+    interval: str
+    best: bool
+
+
+class Row(NamedTuple):
+    """A method, its scores, and what its training cost: a multiple of MAP's, or seconds."""
+
+    name: str
+    cells: list[Cell]
+    cost: str
+
+
+class Board(NamedTuple):
+    """The columns that the scores allow, and a row for each method, best NLL first."""
+
+    measures: list[Measure]
+    rows: list[Row]
+
+
+def board(comparison: Comparison) -> Board:
+    """The leaderboard of a comparison."""
+    shown = {name: measure for name, measure in MEASURES.items() if name in comparison.entries[0].scores}
+    best = {name: m.best({e.name: e.scores[name] for e in comparison.entries}) for name, m in shown.items()}
+    rows = []
+    for entry in comparison.ranked:
+        cells, cost = [], comparison.cost(entry)
+        for name in shown:
+            low, high = entry.scores.interval(name)
+            cells.append(Cell(number(entry.scores[name]), f"{number(low)} … {number(high)}", entry.name in best[name]))
+        rows.append(Row(entry.name, cells, f"{entry.seconds:.1f} s" if cost is None else f"{cost:.1f} ×"))
+    return Board(list(shown.values()), rows)

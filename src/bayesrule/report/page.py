@@ -1,0 +1,126 @@
+"""One HTML page that needs nothing but a browser: no network, no other file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.resources import files as resources
+from pathlib import Path
+from typing import NamedTuple
+
+from bayesrule.files import write_atomically
+from bayesrule.report.comparison import Comparison, grid, in_words
+from bayesrule.report.examples import extremes
+from bayesrule.report.leaderboard import board
+from bayesrule.report.measures import number
+
+
+class Section(NamedTuple):
+    """A figure and how to read it."""
+
+    id: str
+    title: str
+    figure: str
+    how: str
+
+
+def write(path: str | Path, comparison: Comparison) -> None:
+    """Write the report of a comparison to ``path``, whole or not at all."""
+    write_atomically(path, render(comparison))
+
+
+def render(comparison: Comparison) -> str:
+    """The page. Whatever comes from a user's file (names of columns, classes, cells) is escaped."""
+    import jinja2
+
+    here = resources("bayesrule.report")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    template = environment.from_string(here.joinpath("page.html").read_text(encoding="utf-8"))
+    return template.render(
+        css=here.joinpath("page.css").read_text(encoding="utf-8"),
+        comparison=comparison,
+        split=comparison.split,
+        board=board(comparison),
+        sections=list(_sections(comparison)),
+        examples=[(e.name, extremes(e.prediction, comparison.split, comparison.schema)) for e in comparison.ranked],
+        settings=[(entry.name, in_words(entry.settings)) for entry in comparison.ranked],
+        scores=list(comparison.entries[0].scores),
+        number=number,
+    )
+
+
+def _sections(comparison: Comparison) -> Iterator[Section]:
+    """The figures that the data allow."""
+    from bayesrule.report import figures
+
+    kind, drawable = comparison.split.kind, grid(comparison.split) is not None
+    drawn: dict[str, tuple[bool, Callable[[Comparison], str]]] = {
+        "plane": (drawable and kind == "classes", figures.planes),
+        "curve": (drawable and kind != "classes", figures.curves),
+        "reliability": (kind == "classes", figures.reliability_diagrams),
+        "quantiles": (kind == "reals", figures.quantile_curves),
+        "scatter": (kind != "classes", figures.scatter),
+        "confidence": (kind == "classes", figures.histograms),
+        "deviation": (kind != "classes", figures.histograms),
+        "risk": (kind == "classes", figures.risk_curves),
+        "risk-reals": (kind != "classes", figures.risk_curves),
+    }
+    for id, (asked, draw) in drawn.items():
+        if asked:
+            title, how = HOW[id]
+            if comparison.split.ood is None:
+                title = title.removesuffix(" at home and elsewhere")
+            yield Section(id, title, draw(comparison), how)
+
+
+HOW = {
+    "plane": (
+        "Where it is uncertain",
+        "Colour is the entropy of the prediction at each point: dark is sure, bright is unsure. Symbols are training "
+        "examples. A thin bright line between the classes only says that they overlap there. Far from all examples "
+        "nothing is known, and a good method gets brighter there too.",
+    ),
+    "curve": (
+        "The function it learnt",
+        "Dots are training examples, the line is the mean. The wide band holds 90 % of new targets; the dark band in "
+        "it is the epistemic part, what the networks disagree about. Where there are no dots the dark band should "
+        "widen: more data there would narrow it.",
+    ),
+    "reliability": (
+        "Does confidence mean what it says?",
+        "Test examples are grouped by confidence, and each dot is a group: how sure the method was, and how often it "
+        "was right. A bigger dot holds more examples. On the dashed line 80 % sure means 80 % right; below it the "
+        "method is overconfident, above it underconfident. Small dots are few examples and jump by chance.",
+    ),
+    "quantiles": (
+        "Do quantiles mean what they say?",
+        "A predicted 10 % quantile should have 10 % of the true targets below it, and so on: a calibrated method "
+        "follows the dashed line. Steeper than it in the middle: intervals are too wide; flatter: too narrow. All "
+        "above it: predictions are too high; all below: too low.",
+    ),
+    "scatter": (
+        "Predicted against true",
+        "Each dot is a test example with its 90 % interval. On the dashed line the prediction is exact. Red ones have "
+        "the truth outside their interval: one in ten should.",
+    ),
+    "confidence": (
+        "Confidence at home and elsewhere",
+        "Coloured: how sure the method is of test examples. Outlined, if there: of examples of another kind, which "
+        "belong to no class at all. A method that knows what it does not know has the outline further to the left.",
+    ),
+    "deviation": (
+        "Uncertainty at home and elsewhere",
+        "Coloured: predicted standard deviations of test examples. Outlined, if there: those of inputs where there "
+        "were no training data. A method that knows what it does not know has the outline further to the right.",
+    ),
+    "risk": (
+        "What if it may say “I don't know”?",
+        "Let the method answer only the examples it is most certain of, and hand the others to a person. From left to "
+        "right it answers more of them. The lower the curve, the fewer mistakes are left; a useful uncertainty "
+        "keeps it near zero for long.",
+    ),
+    "risk-reals": (
+        "What if it may say “I don't know”?",
+        "Let the method answer only the examples it is most certain of. From left to right it answers more of them. A "
+        "useful uncertainty has small errors on the left. A flat curve says that all examples look equally hard.",
+    ),
+}

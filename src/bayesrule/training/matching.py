@@ -1,0 +1,62 @@
+"""What is unknown of a likelihood, settled on data that the weights have not seen.
+
+Residuals on the training data flatter a network, and the more so the longer it trains; noise learnt from them makes
+intervals too narrow. Held-out data give the noise that predictions really have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from bayesrule.data import Arrays, Batch, splits
+from bayesrule.posteriors import Posterior
+from bayesrule.task import Task
+
+LEAST = 20  # examples below which a held-out part says little of the noise
+
+
+def hold_out(task: Task, share: float | None, seed: int) -> tuple[Task, Batch | None]:
+    """The task on most of its data, and the rest in the user's units.
+
+    ``share`` None: a tenth, at least `LEAST` examples, where the likelihood has unknowns and there are five times
+    `LEAST` in all; nothing otherwise. Data behind a loader are not cut.
+    """
+    n, data = task.data.n, task.data
+    if share is None:
+        share = max(0.1, LEAST / n) if task.likelihood.unknowns() and n >= 5 * LEAST else 0.0
+    elif not 0 <= share < 1:
+        raise ValueError(f"val must be held-out data (X, y), or a share of the training data in [0, 1), not {share}")
+    if share == 0 or not isinstance(data, Arrays):
+        return task, None
+    rest, held = splits.hold_out(data.y if data.y.ndim == 1 else torch.zeros(n), share, seed)
+    return replace(task, data=data.take(rest)), data.take(held).raw()
+
+
+def match(posterior: Posterior, held: Batch, samples: int = 32) -> None:
+    """Set the unknowns of the posterior's likelihood to the most probable ones for held-out data.
+
+    u* = argmax_u Σ_i log 1/S Σ_s p(y_i | f_s(x_i), u), by L-BFGS.
+    """
+    context = posterior.context
+    unknowns = {name: value.double().requires_grad_() for name, value in context.likelihood.unknowns().items()}
+    if not unknowns:
+        return
+    targets = context.scaling.targets
+    with torch.no_grad():
+        outputs = posterior.outputs(posterior.inputs(held.x), samples, torch.Generator().manual_seed(0)).double()
+    y = held.y.double() if targets is None else targets.forward(held.y.double())
+    optimizer = torch.optim.LBFGS(unknowns.values(), max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        prediction = context.likelihood.with_unknowns(unknowns).predict(outputs)
+        value = -prediction.log_prob(prediction.target(y)).mean()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    dtype = next(iter(context.likelihood.unknowns().values())).dtype
+    matched = context.likelihood.with_unknowns({name: u.detach().to(dtype) for name, u in unknowns.items()})
+    posterior.context = replace(context, likelihood=matched)

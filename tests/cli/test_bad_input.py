@@ -1,0 +1,112 @@
+"""Whatever a user gets wrong ends in one line that says what to do, and leaves nothing half done."""
+
+import json
+import shutil
+
+import pytest
+
+BAD = {
+    "fitt digits": "did you mean 'fit'",
+    "fit": "DATA must be a name",
+    "fit digit": "did you mean 'digits'",
+    "fit digits --method swagg": "did you mean 'swag'",
+    "fit digits --method swag --set ranks=3": "did you mean 'rank'",
+    "fit digits --method swag --set rank=many": "--set rank must be a value of type int, got 'many'",
+    "fit digits --method swag --set rank": "--set must be FIELD=VALUE",
+    "fit digits --epochs many": "invalid int value",
+    "fit digits --epochs 0": "epochs must be a whole number of at least 1",
+    "fit digits --threads 0": "--threads must be at least 1",
+    "fit digits --hidden 8,x": "must be whole numbers",
+    "fit digits --temperature -1": "temperature must be positive",
+    "fit digits --prior kaimin": "did you mean 'kaiming'",
+    "fit digits --prior -1": "must be positive",
+    "fit digits --likelihood gausian": "did you mean 'gaussian'",
+    "fit digits --likelihood gaussian": "is for reals, but the target of digits holds classes",
+    "fit digits --likelihood bernoulli": "is for 2 classes",
+    "fit digits --target price": "--target is for .csv and .parquet files",
+    "fit digits --split 3": "split must be 0",
+    "fit digits --resume": "--resume must know where the run is",
+    "fit digits --resume --out nowhere": "there is no nowhere/run.json",
+    "fit TABLES/nothing.csv --target price": "must be an existing file",
+    "fit TABLES/empty.csv --target price": "it is empty",
+    "fit TABLES/header.csv --target price": "must have rows",
+    "fit TABLES/houses.csv": "one of: size, city",
+    "fit TABLES/houses.csv --target prize": "did you mean 'price'",
+    "fit TABLES/houses.csv --target planet": "must have different values",
+    "fit TABLES/houses.csv --target price --split 1": "--split is for uci",
+    "fit TABLES/houses.csv --target price --out RUNS/houses": "holds another run",
+    "fit --resume --out RUNS/houses --epochs 11": "epochs is 10",
+    "compare moons --methods map,swagg": "did you mean 'swag'",
+    "compare moons --out RUNS/houses": "holds another run",
+    "evaluate RUNS/houses TABLES/new.csv": "unknown target column 'price'",
+    "evaluate RUNS/houses digits": "DATA must be a table",
+    "predict RUNS/houses TABLES/no-city.csv": "must have the column 'city'",
+    "predict RUNS/houses TABLES/nothing.csv": "must be an existing file",
+    "predict nowhere TABLES/new.csv": "RUN must be a directory that bayesrule fit wrote",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_one_line_and_nothing_left(bayesrule, tables, runs, tmp_path, line):
+    words = line.replace("TABLES", str(tables)).replace("RUNS", str(runs)).split()
+    before = sorted(runs.rglob("*"))
+    code, out, err = bayesrule(*words)
+    *said, last = err.splitlines()
+    assert (code, out) == (2, "")
+    assert last.startswith("bayesrule: ")
+    assert BAD[line] in last
+    assert not any("Traceback" in text for text in said)
+    assert sorted(runs.rglob("*")) == before
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_debug_shows_where(bayesrule):
+    with pytest.raises(ValueError, match="unknown data set"):
+        bayesrule("fit", "digit", "--debug")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "edited", "foreign", "gone"])
+def test_a_damaged_posterior(bayesrule, runs, tables, tmp_path, damage):
+    run = shutil.copytree(runs / "houses", tmp_path / "run")
+    path = run / "posterior.safetensors"
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        other = (runs / "grades" / "posterior.safetensors").read_bytes()
+        edited = content[:-1] + bytes([content[-1] ^ 1])
+        path.write_bytes({"truncated": content[:-100], "edited": edited, "foreign": other}[damage])
+    code, out, err = bayesrule("predict", run, tables / "new.csv")
+    assert (code, out) == (2, "")
+    says = {
+        "truncated": "truncated",
+        "edited": "checksum",
+        "foreign": "does not fit the model",
+        "gone": "--resume --out",
+    }
+    assert says[damage] in err
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", '{"format": "other"}', '{"format": "bayesrule-run/1"}', '{"format": "bayesrule-run/1", "schema": 3}'],
+)
+def test_a_damaged_run_json(bayesrule, tables, tmp_path, content):
+    (tmp_path / "run.json").write_text(content)
+    code, _, err = bayesrule("predict", tmp_path, tables / "new.csv")
+    assert code == 2
+    assert "run.json" in err
+
+
+def test_settings_of_another_version(bayesrule, runs, tables, tmp_path):
+    run = shutil.copytree(runs / "houses", tmp_path / "run")
+    plain = json.loads((run / "run.json").read_text())
+    plain["settings"]["colour"] = "red"
+    (run / "run.json").write_text(json.dumps(plain))
+    assert "does not know: colour" in bayesrule("predict", run, tables / "new.csv")[2]
+
+
+def test_other_inputs_or_classes(bayesrule, tmp_path):
+    assert bayesrule("fit", "moons", "--method", "map", "--epochs", 1, "--out", "run")[0] == 0
+    assert "inputs of shape [2]" in bayesrule("predict", "run", "digits")[2]
+    assert "classes of the run, upper, lower" in bayesrule("evaluate", "run", "and")[2]
