@@ -66,7 +66,8 @@ class Task:
         if isinstance(data, Arrays):
             shaped = outputs[:1].expand(data.n, *outputs.shape[1:])
             data = Arrays(data.x, chosen.check(shaped, data.y), data.scaling)
-        return cls(model, data, chosen, priors.choose(prior).resolve(model), temperature)
+        belief = default_prior(chosen) if prior is None else priors.choose(prior)
+        return cls(model, data, chosen, belief.resolve(model), temperature)
 
     @property
     def weight(self) -> float:
@@ -102,6 +103,16 @@ class Task:
     def parameters(self) -> Mapping[str, Tensor]:
         """The model's trainable parameters."""
         return modules.parameters(self.model)
+
+
+def default_prior(likelihood: Likelihood) -> Prior:
+    """What is believed of the weights where nobody says: Kaiming's scale for reals, one for everything else.
+
+    Under Kaiming's scale outputs are of order one, as standardised reals are. Logits and log-rates have to grow well
+    beyond that before a network can be sure, which a prior so narrow would not let them.
+    """
+    reals = isinstance(likelihood, likelihoods.Gaussian | likelihoods.Heteroscedastic)
+    return priors.Gaussian("kaiming") if reals else priors.Gaussian(1.0)
 
 
 def _check_parameters(model: nn.Module) -> None:

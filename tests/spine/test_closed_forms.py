@@ -91,7 +91,8 @@ def test_noise_is_settled_on_what_was_held_out(method):
 
 
 @pytest.mark.parametrize(
-    ("n", "val", "left"), [(200, None, 180), (100, None, 80), (99, None, 99), (200, 0.25, 150), (200, 0, 200)]
+    ("n", "val", "left"),
+    [(500, None, 450), (250, None, 210), (100, None, 80), (99, None, 99), (200, 0.25, 150), (200, 0, 200)],
 )
 def test_how_much_is_held_out(n, val, left):
     assert br.fit(nn.Linear(3, 1).double(), linear_data(n), "map", epochs=1, val=val).info["n"] == left

@@ -27,6 +27,17 @@ def test_log_prob_is_the_sum_of_normals(scale, mean):
     torch.testing.assert_close(prior.log_prob(parameters(module)), reference, rtol=1e-10, atol=1e-8)
 
 
+@pytest.mark.parametrize("scale", [0.7, "kaiming", {"": 1.0, "3.weight": torch.rand(4, 8) + 0.5}])
+def test_the_gradient_is_that_of_autograd(scale):
+    module = network()
+    prior, weights = Gaussian(scale).resolve(module), parameters(module)
+    simple = sum(-(((w - prior.mean[k]) / prior.scale[k]) ** 2).sum() / 2 for k, w in weights.items())
+    expected = torch.autograd.grad(3 * simple, list(weights.values()))
+    found = torch.autograd.grad(3 * prior.log_prob(weights), list(weights.values()))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
 def test_scale_by_layer_parameter_and_rest():
     module = network()
     tensor = torch.rand(4, 8, dtype=torch.float64) + 0.5

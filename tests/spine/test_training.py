@@ -159,14 +159,14 @@ def test_watching_changes_nothing(method):
     ("settings", "match"),
     [
         ({"epochs": 0}, "epochs must be a whole number of at least 1, not 0"),
-        ({"batch_size": -3}, "batch_size must be at least 1, got -3"),
+        ({"batch_size": -3}, "batch_size must be a whole number of at least 1, not -3"),
         ({"temperature": 0.0}, "temperature must be positive and finite, not 0.0"),
         ({"temperature": float("nan")}, "temperature must be positive"),
         ({"method": "mapp"}, "did you mean 'map'"),
         ({"likelihood": "categoric"}, "did you mean 'categorical'"),
         ({"prior": "kaming"}, "unknown prior 'kaming'"),
         ({"method": MAP(lr=-1.0)}, "lr must be positive and finite, not -1.0"),
-        ({"method": SWAG(), "epochs": 1, "batch_size": 48}, "swag needs at least 2 steps after its burn-in"),
+        ({"method": SWAG(), "epochs": 1, "batch_size": 48}, "swag needs at least 2 steps, but the fit has 1"),
     ],
 )
 def test_wrong_settings_are_refused_before_training(settings, match):

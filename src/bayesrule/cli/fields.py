@@ -31,13 +31,15 @@ def method(name: str, assignments: Iterable[str] = ()) -> Method:
     return chosen
 
 
-def prior(text: str | None) -> Prior:
-    """A prior from a scale, a rule for scales, or ``flat``.
+def prior(text: str | None) -> Prior | None:
+    """A prior from a scale, a rule for scales, or ``flat``; None is left for the task to choose.
 
     >>> prior("0.5"), prior("kaiming")
     (Gaussian(scale=0.5, mean=None), Gaussian(scale='kaiming', mean=None))
     """
-    if text is None or text in (*priors.RULES, "flat"):
+    if text is None:
+        return None
+    if text in (*priors.RULES, "flat"):
         return priors.choose(text)
     try:
         scale = float(text)

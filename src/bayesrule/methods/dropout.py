@@ -26,7 +26,7 @@ class MCDropout(Method):
     name: ClassVar[str] = "mc-dropout"
     summary: ClassVar[str] = "one network with dropout left on at prediction"
     rate: float = 0.1
-    lr: float = 3e-3
+    lr: float = 1e-2
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:

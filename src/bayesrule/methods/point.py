@@ -37,7 +37,7 @@ class MAP(Method):
 
     name: ClassVar[str] = "map"
     summary: ClassVar[str] = "one network at the mode of the posterior"
-    lr: float = 3e-3
+    lr: float = 1e-2
 
     def start(self, task: Task, plan: Plan) -> PointLearner:
         """Train a copy of the module."""
@@ -53,7 +53,7 @@ class MLE(Method):
 
     name: ClassVar[str] = "mle"
     summary: ClassVar[str] = "one network at the maximum of the likelihood"
-    lr: float = 3e-3
+    lr: float = 1e-2
 
     def start(self, task: Task, plan: Plan) -> PointLearner:
         """MAP without a prior."""

@@ -40,10 +40,10 @@ class SWAG(Method):
     name: ClassVar[str] = "swag"
     summary: ClassVar[str] = "a Gaussian over the last part of the optimiser's path"
     rank: int = 20
-    burn_in: float = 0.5
+    burn_in: float = 0.75
     snapshots: int = 40
-    lr: float = 3e-3
-    wander: float = 0.3
+    lr: float = 1e-2
+    wander: float = 0.6
 
     def __post_init__(self) -> None:
         if self.rank < 2 or self.snapshots < 2:
@@ -53,12 +53,9 @@ class SWAG(Method):
 
     def start(self, task: Task, plan: Plan) -> SWAGLearner:
         """MAP that never comes to rest, watched."""
-        first = math.ceil(self.burn_in * plan.steps)
-        if plan.steps - first < 2:
-            raise ValueError(
-                f"swag needs at least 2 steps after its burn-in, but {self.burn_in:.0%} of {plan.steps} steps leave "
-                f"{plan.steps - first}: train for more epochs or with smaller batches"
-            )
+        if plan.steps < 2:
+            raise ValueError("swag needs at least 2 steps, but the fit has 1: more epochs or smaller batches")
+        first = min(math.ceil(self.burn_in * plan.steps), plan.steps - 2)
         count = min(self.snapshots, plan.steps - first)
         at = {first + math.ceil((i + 1) * (plan.steps - first) / count) for i in range(count)}
         return SWAGLearner(PointLearner(task, plan, self.lr, self.schedule), at, self.rank)

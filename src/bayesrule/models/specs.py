@@ -53,5 +53,5 @@ def default_for(split: Split) -> Spec:
     if split.image_shape is not None and min(split.image_shape[1:]) >= 28 and x.ndim == 4:
         channels, side, _ = split.image_shape
         return {"name": "lenet5", "channels": channels, "side": side, "outputs": outputs}
-    hidden = [128, 128] if split.kind == "classes" else [50]
+    hidden = [128, 128] if split.kind == "classes" else [50, 50]
     return {"name": "mlp", "inputs": math.prod(x.shape[1:]), "outputs": outputs, "hidden": hidden}

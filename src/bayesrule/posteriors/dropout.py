@@ -24,8 +24,8 @@ from bayesrule.posteriors.base import Context, Posterior, stack
 class Dropout(Posterior):
     """q(w) is the law of the trained weights times random masks (Gal 2016); masks are drawn for each example.
 
-    A module with dropout layers of its own uses those. In one without, the inputs of its hidden linear and convolutional
-    layers are dropped with probability ``rate``.
+    A module with dropout layers of its own uses those. In one without, the inputs of its hidden linear and
+    convolutional layers are dropped with probability ``rate``.
     """
 
     kind: ClassVar[str] = "dropout"

@@ -12,14 +12,12 @@ from bayesrule.priors.structured import Structured
 AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Flat, Structured)}
 
 
-def choose(given: str | Prior | None) -> Prior:
-    """The prior that was asked for: an object, a name, the name of a scale rule, or None for the default.
+def choose(given: str | Prior) -> Prior:
+    """The prior that was asked for: an object, a name, or the name of a scale rule.
 
     >>> choose("kaiming")
     Gaussian(scale='kaiming', mean=None)
     """
-    if given is None:
-        return Gaussian()
     if isinstance(given, str) and given in RULES:
         return Gaussian(scale=given)
     return naming.choose("prior", given, AVAILABLE)

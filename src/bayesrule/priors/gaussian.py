@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -63,16 +63,9 @@ class Gaussian(Prior):
         """Σ_j −½((w_j − mean_j)/scale_j)² − log scale_j − ½ log 2π."""
         if not isinstance(self.scale, Mapping) or not isinstance(self.mean, Mapping):
             raise ValueError("this prior is not bound to a module yet: call prior.resolve(module) first")
-        total = next(iter(parameters.values())).new_zeros(())
-        for name, w in parameters.items():
-            scale, mean = self.scale[name], self.mean[name]
-            centred = w if isinstance(mean, float) and mean == 0.0 else w - mean
-            if isinstance(scale, Tensor):
-                square, log_scale = torch.linalg.vector_norm(centred / scale).square(), float(scale.log().mean())
-            else:
-                square, log_scale = torch.linalg.vector_norm(centred).square() / scale**2, math.log(scale)
-            total = total - 0.5 * square - w.numel() * (log_scale + 0.5 * math.log(2 * math.pi))
-        return total
+        names = list(parameters)
+        scales, means = [self.scale[name] for name in names], [self.mean[name] for name in names]
+        return _LogDensity.apply(scales, means, *parameters.values())  # type: ignore[no-untyped-call]
 
     def sample(self, module: nn.Module, generator: torch.Generator | None = None) -> Parameters:
         """One draw of all the module's parameters."""
@@ -83,6 +76,29 @@ class Gaussian(Prior):
             name: prior.mean[name] + prior.scale[name] * torch.randn(w.shape, generator=generator, dtype=w.dtype)
             for name, w in parameters(module).items()
         }
+
+
+class _LogDensity(torch.autograd.Function):
+    """Σ log N(w; mean, scale²) and its gradient (mean − w)/scale² as one node, over all parameters at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, scales: list[Value], means: list[Value], *weights: Tensor) -> Tensor:
+        """The value; the gradient is kept for the way back."""
+        total = weights[0].new_zeros(())
+        pulls = []
+        for w, scale, mean in zip(weights, scales, means, strict=True):
+            centred = w if isinstance(mean, float) and mean == 0.0 else w - mean
+            pulls.append(centred * -(scale**-2))
+            log_scale = math.log(scale) if isinstance(scale, float) else float(scale.log().mean())
+            constant = w.numel() * (log_scale + 0.5 * math.log(2 * math.pi))
+            total += 0.5 * torch.dot(centred.flatten(), pulls[-1].flatten()) - constant
+        ctx.save_for_backward(*pulls)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        """The gradient times what comes from above."""
+        return None, None, *torch._foreach_mul(ctx.saved_tensors, grads[0])
 
 
 def _spread(given: float | Mapping[str, Value], module: nn.Module, what: str) -> dict[str, Value]:

@@ -18,7 +18,6 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -64,10 +63,10 @@ def fit(
             ``br.data.standardize((X, y))``.
         method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
         likelihood: a name or object; None: integers are classes, floats are reals with normal noise.
-        prior: a prior, the name of a scale rule, or None for the default.
+        prior: a prior, the name of a scale rule, or None: Kaiming's scale for reals, one otherwise.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
-        epochs: passes over the data; None: enough for 1000 steps, at least 10.
-        batch_size: examples in a step; None: 32 for fewer than 10 000 examples, else 128.
+        epochs: passes over the data; None: enough for 1000 steps, at least 10 and at most 100.
+        batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
         seed: the same seed gives the same posterior.
         val: held-out ``(X, y)`` in the user's units, or the share of the training data to hold out: ``val_nll`` is
             logged after each epoch, and what is unknown of the likelihood, such as noise, is settled on it at the end.
@@ -81,12 +80,12 @@ def fit(
     1.0
     """
     data = as_data(train)
-    batch_size = batch_size or (32 if data.n < 10_000 else 128)
-    epochs = max(10, math.ceil(1000 / data.steps(batch_size))) if epochs is None else epochs
+    batch_size = default_batch_size(data.n) if batch_size is None else _positive("batch_size", batch_size)
+    epochs = default_epochs(data.steps(batch_size)) if epochs is None else _positive("epochs", epochs)
     settings = {
         "method": to_spec(methods.choose(method)),
         "likelihood": None if likelihood is None else to_spec(likelihoods.choose(likelihood)),
-        "prior": to_spec(priors.choose(prior)),
+        "prior": None if prior is None else to_spec(priors.choose(prior)),
         "temperature": temperature,
         "epochs": epochs,
         "batch_size": batch_size,
@@ -127,6 +126,24 @@ def resume(
         return run.go(termination)
 
 
+def default_batch_size(n: int) -> int:
+    """A tenth of the data, from 8 to 32; 128 where there are 10 000 examples or more.
+
+    >>> [default_batch_size(n) for n in (20, 200, 2000, 60_000)]
+    [8, 20, 32, 128]
+    """
+    return 128 if n >= 10_000 else min(max(n // 10, 8), 32)
+
+
+def default_epochs(steps: int) -> int:
+    """Enough epochs of ``steps`` steps for 1000 steps in all, at least 10 and at most 100.
+
+    >>> [default_epochs(steps) for steps in (3, 45, 469)]
+    [100, 23, 10]
+    """
+    return min(max(math.ceil(1000 / steps), 10), 100)
+
+
 def _is_share(val: Any) -> bool:
     return val is None or isinstance(val, int | float)
 
@@ -164,15 +181,20 @@ class _Run:
         callbacks: Sequence[Callback],
         folder: Folder | None,
     ) -> _Run:
-        likelihood = settings["likelihood"]
-        chosen = None if likelihood is None else from_spec("likelihood", likelihood, likelihoods.AVAILABLE)
-        task = Task.create(model, data, chosen, priors.from_spec(settings["prior"]), settings["temperature"])
-        batch_size = _positive("batch_size", settings["batch_size"])
+        likelihood, prior = settings["likelihood"], settings["prior"]
+        task = Task.create(
+            model,
+            data,
+            None if likelihood is None else from_spec("likelihood", likelihood, likelihoods.AVAILABLE),
+            None if prior is None else priors.from_spec(prior),
+            settings["temperature"],
+        )
+        batch_size = settings["batch_size"]
         if settings["val"] == "data":
             held: Batch | None = as_data(val).raw()
         else:
             task, held = hold_out(task, settings["val"], _seed(settings["seed"], HELD))
-        plan = Plan(_positive("epochs", settings["epochs"]), task.data.steps(batch_size), batch_size)
+        plan = Plan(settings["epochs"], task.data.steps(batch_size), batch_size)
         with _seeded(settings["seed"], START):
             learner = methods.from_spec(settings["method"]).start(task, plan)
         fingerprint = None if folder is None else data.fingerprint()
@@ -289,8 +311,14 @@ def _finite(tree: Tree) -> bool:
 
 
 def _seed(*key: int) -> int:
-    """One well mixed seed from several numbers."""
-    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    """One well mixed seed from several numbers, by the finaliser of SplitMix64 (Steele 2014)."""
+    state = 0
+    for part in key:
+        state = (state + part + 0x9E3779B97F4A7C15) % 2**64
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        state = (state ^ state >> 27) * 0x94D049BB133111EB % 2**64
+        state ^= state >> 31
+    return state >> 1
 
 
 @contextmanager

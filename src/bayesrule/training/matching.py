@@ -14,18 +14,19 @@ from bayesrule.data import Arrays, Batch, splits
 from bayesrule.posteriors import Posterior
 from bayesrule.task import Task
 
-LEAST = 20  # examples below which a held-out part says little of the noise
+FEWEST = 100  # examples below which none can be spared
+ENOUGH = 40  # held-out examples that tell the noise to about a tenth: its relative error is 1/√(2·40)
 
 
 def hold_out(task: Task, share: float | None, seed: int) -> tuple[Task, Batch | None]:
     """The task on most of its data, and the rest in the user's units.
 
-    ``share`` None: a tenth, at least `LEAST` examples, where the likelihood has unknowns and there are five times
-    `LEAST` in all; nothing otherwise. Data behind a loader are not cut.
+    ``share`` None: a tenth where the likelihood has unknowns, up to a fifth if a tenth is less than `ENOUGH`; nothing
+    for fewer than `FEWEST` examples. Data behind a loader are not cut.
     """
     n, data = task.data.n, task.data
     if share is None:
-        share = max(0.1, LEAST / n) if task.likelihood.unknowns() and n >= 5 * LEAST else 0.0
+        share = max(0.1, min(0.2, ENOUGH / n)) if task.likelihood.unknowns() and n >= FEWEST else 0.0
     elif not 0 <= share < 1:
         raise ValueError(f"val must be held-out data (X, y), or a share of the training data in [0, 1), not {share}")
     if share == 0 or not isinstance(data, Arrays):
