@@ -111,9 +111,12 @@ class TestClassifier:
 
 class TestRegressor:
     def test_small_noisy_data_are_not_learnt_by_heart(self):
-        X, X_test, y, y_test = train_test_split(*load_diabetes(return_X_y=True), random_state=0)
-        ours = BayesianRegressor(random_state=0).fit(X, y).score(X_test, y_test)
-        assert ours >= RidgeCV().fit(X, y).score(X_test, y_test) - 0.1
+        behind = []
+        for seed in range(3):
+            X, X_test, y, y_test = train_test_split(*load_diabetes(return_X_y=True), random_state=seed)
+            ours = BayesianRegressor(random_state=seed).fit(X, y).score(X_test, y_test)
+            behind.append(RidgeCV().fit(X, y).score(X_test, y_test) - ours)
+        assert np.mean(behind) <= 0.1
 
     def test_the_deviation_includes_the_learnt_noise(self):
         X, y = waves()

@@ -159,7 +159,7 @@ def test_watching_changes_nothing(method):
     ("settings", "match"),
     [
         ({"epochs": 0}, "epochs must be a whole number of at least 1, not 0"),
-        ({"batch_size": -3}, "batch_size must be a whole number of at least 1, not -3"),
+        ({"batch_size": -3}, "batch_size must be at least 1, got -3"),
         ({"temperature": 0.0}, "temperature must be positive and finite, not 0.0"),
         ({"temperature": float("nan")}, "temperature must be positive"),
         ({"method": "mapp"}, "did you mean 'map'"),

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,13 @@ from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Learner, Method, Plan
-from bayesrule.naming import from_spec, to_spec
 from bayesrule.posteriors import Posterior
 from bayesrule.priors import Prior
 from bayesrule.task import Task
 from bayesrule.training.callbacks import Callback, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.matching import hold_out, match
+from bayesrule.training.settings import DATA, Settings, default_batch_size, default_epochs
 
 START, ORDER, NOISE, END, HELD = range(5)  # what a seed is for
 
@@ -65,12 +64,12 @@ def fit(
         likelihood: a name or object; None: integers are classes, floats are reals with normal noise.
         prior: a prior, the name of a scale rule, or None: Kaiming's scale for reals, one otherwise.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
-        epochs: passes over the data; None: enough for 1000 steps, at least 10 and at most 100.
+        epochs: passes over the data; None: enough for 2000 steps, at least 10 and at most 100.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
         seed: the same seed gives the same posterior.
         val: held-out ``(X, y)`` in the user's units, or the share of the training data to hold out: ``val_nll`` is
             logged after each epoch, and what is unknown of the likelihood, such as noise, is settled on it at the end.
-            None: a tenth for that purpose, if there are 100 examples or more; 0: nothing.
+            None: for that purpose a tenth, or up to a fifth of few data, from 100 examples on; 0: nothing.
         callbacks: called with a `Progress` after each step.
         out: a directory for checkpoints and the posterior; `resume` continues from it.
 
@@ -80,18 +79,17 @@ def fit(
     1.0
     """
     data = as_data(train)
-    batch_size = default_batch_size(data.n) if batch_size is None else _positive("batch_size", batch_size)
-    epochs = default_epochs(data.steps(batch_size)) if epochs is None else _positive("epochs", epochs)
-    settings = {
-        "method": to_spec(methods.choose(method)),
-        "likelihood": None if likelihood is None else to_spec(likelihoods.choose(likelihood)),
-        "prior": None if prior is None else to_spec(priors.choose(prior)),
-        "temperature": temperature,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "seed": seed,
-        "val": val if _is_share(val) else "data",
-    }
+    size = default_batch_size(data.n) if batch_size is None else batch_size
+    settings = Settings(
+        methods.choose(method),
+        None if likelihood is None else likelihoods.choose(likelihood),
+        None if prior is None else priors.choose(prior),
+        temperature,
+        default_epochs(data.steps(size)) if epochs is None else epochs,
+        size,
+        seed,
+        val if val is None or isinstance(val, int | float) else DATA,
+    )
     folder = Folder(out) if isinstance(out, str | Path) else out
     run = _Run.create(model, data, settings, val, callbacks, folder)
     if folder is not None:
@@ -118,40 +116,13 @@ def resume(
     difference = modules.difference(saved["signature"], modules.signature(model))
     if difference:
         raise ValueError(f"{folder.path}: the checkpoint does not fit the model: {difference}")
-    if (saved["settings"]["val"] == "data") == (val is None):
+    settings = Settings.from_state(saved["settings"])
+    if (settings.val == DATA) == (val is None):
         raise ValueError(f"{folder.path}: pass val=(X, y) to resume if and only if the run was started with it")
-    run = _Run.create(model, data, saved["settings"], val, callbacks, folder)
+    run = _Run.create(model, data, settings, val, callbacks, folder)
     run.restore(saved)
     with on_sigterm() as termination:
         return run.go(termination)
-
-
-def default_batch_size(n: int) -> int:
-    """A tenth of the data, from 8 to 32; 128 where there are 10 000 examples or more.
-
-    >>> [default_batch_size(n) for n in (20, 200, 2000, 60_000)]
-    [8, 20, 32, 128]
-    """
-    return 128 if n >= 10_000 else min(max(n // 10, 8), 32)
-
-
-def default_epochs(steps: int) -> int:
-    """Enough epochs of ``steps`` steps for 1000 steps in all, at least 10 and at most 100.
-
-    >>> [default_epochs(steps) for steps in (3, 45, 469)]
-    [100, 23, 10]
-    """
-    return min(max(math.ceil(1000 / steps), 10), 100)
-
-
-def _is_share(val: Any) -> bool:
-    return val is None or isinstance(val, int | float)
-
-
-def _positive(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-    return int(value)
 
 
 @dataclass
@@ -161,7 +132,7 @@ class _Run:
     task: Task
     plan: Plan
     learner: Learner
-    settings: dict[str, Any]
+    settings: Settings
     fingerprint: str | None
     held: Batch | None
     callbacks: Sequence[Callback]
@@ -176,27 +147,20 @@ class _Run:
         cls,
         model: nn.Module,
         data: Data,
-        settings: dict[str, Any],
+        settings: Settings,
         val: Any,
         callbacks: Sequence[Callback],
         folder: Folder | None,
     ) -> _Run:
-        likelihood, prior = settings["likelihood"], settings["prior"]
-        task = Task.create(
-            model,
-            data,
-            None if likelihood is None else from_spec("likelihood", likelihood, likelihoods.AVAILABLE),
-            None if prior is None else priors.from_spec(prior),
-            settings["temperature"],
-        )
-        batch_size = settings["batch_size"]
-        if settings["val"] == "data":
+        task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature)
+        if settings.val == DATA:
             held: Batch | None = as_data(val).raw()
         else:
-            task, held = hold_out(task, settings["val"], _seed(settings["seed"], HELD))
-        plan = Plan(settings["epochs"], task.data.steps(batch_size), batch_size)
-        with _seeded(settings["seed"], START):
-            learner = methods.from_spec(settings["method"]).start(task, plan)
+            assert not isinstance(settings.val, str)
+            task, held = hold_out(task, settings.val, _seed(settings.seed, HELD))
+        plan = Plan(settings.epochs, task.data.steps(settings.batch_size), settings.batch_size)
+        with _seeded(settings.seed, START):
+            learner = settings.method.start(task, plan)
         fingerprint = None if folder is None else data.fingerprint()
         return cls(task, plan, learner, settings, fingerprint, held, callbacks, folder)
 
@@ -214,7 +178,7 @@ class _Run:
         """What is left of one epoch; True when a callback asks to stop."""
         began, stop = time.perf_counter() - self.seconds, False
         for batch in self._left_of(epoch):
-            torch.default_generator.manual_seed(_seed(self.settings["seed"], NOISE, self.step))
+            torch.default_generator.manual_seed(_seed(self.settings.seed, NOISE, self.step))
             logs = {name: value.item() for name, value in self.learner.step(batch).items()}
             self._guard(logs, epoch)
             self.seconds = time.perf_counter() - began
@@ -227,7 +191,7 @@ class _Run:
 
     def _left_of(self, epoch: int) -> Iterator[Any]:
         """The batches of an epoch that have not been learnt from."""
-        batches = self.task.batches(self.plan.batch_size, _seed(self.settings["seed"], ORDER, epoch))
+        batches = self.task.batches(self.plan.batch_size, _seed(self.settings.seed, ORDER, epoch))
         return islice(batches, self.step - epoch * self.plan.steps_per_epoch, None)
 
     def _guard(self, logs: dict[str, float], epoch: int) -> None:
@@ -249,14 +213,14 @@ class _Run:
         if ended:
             self.history.append({name: total / self.plan.steps_per_epoch for name, total in self.sums.items()})
             self.sums = {}
-            if self.held is not None and self.settings["val"] is not None:
+            if self.held is not None and self.settings.val is not None:
                 nll = -self._posterior().predict(self.held.x).log_prob(self.held.y).mean()
                 self.history[-1]["val_nll"] = nll.item()
         progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, logs, self.history)
         return any([callback(progress) for callback in self.callbacks])
 
     def _posterior(self) -> Posterior:
-        with _seeded(self.settings["seed"], END):
+        with _seeded(self.settings.seed, END):
             posterior = self.learner.posterior()
         if self.held is not None:
             match(posterior, self.held)
@@ -270,7 +234,7 @@ class _Run:
             raise Diverged(f"the weights are no longer finite after step {self.step}{self._last_good()}")
         self.folder.save(
             {
-                "settings": self.settings,
+                "settings": self.settings.state(),
                 "data": self.fingerprint,
                 "signature": modules.signature(self.task.model),
                 "learner": state,
@@ -291,9 +255,9 @@ class _Run:
         posterior = self._posterior()
         if not _finite(posterior.state()):
             raise Diverged(f"the posterior holds NaN or infinite weights after step {self.step}{self._last_good()}")
-        likelihood = to_spec(self.task.likelihood)["name"]
         posterior.info.update(
-            self.settings | {"likelihood": likelihood, "n": self.task.data.n, "history": self.history},
+            self.settings.state() | {"likelihood": self.task.likelihood.name, "n": self.task.data.n},
+            history=self.history,
             seconds=self.seconds,
             versions={"python": platform.python_version(), "torch": str(torch.__version__)},
         )

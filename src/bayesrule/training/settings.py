@@ -1,0 +1,72 @@
+"""What a fit was asked to do, as objects and as plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from numbers import Integral
+from typing import Any
+
+from bayesrule import likelihoods, methods, priors
+from bayesrule.files import Tree
+from bayesrule.likelihoods import Likelihood
+from bayesrule.methods import Method
+from bayesrule.naming import from_spec, to_spec
+from bayesrule.priors import Prior
+
+DATA = "data"  # stands for held-out data that the user gave, which a file does not keep
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """The arguments of a fit, but for model, data and callbacks. ``val`` is a share of the data, None, or `DATA`."""
+
+    method: Method
+    likelihood: Likelihood | None
+    prior: Prior | None
+    temperature: float
+    epochs: int
+    batch_size: int
+    seed: int
+    val: float | str | None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+            object.__setattr__(self, name, int(value))
+
+    def state(self) -> dict[str, Tree]:
+        """Plain data, for a file."""
+        return {f.name: to_spec(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Settings:
+        """Undo `state`; a method of the user's own must be in ``br.methods.AVAILABLE``."""
+        likelihood, prior = state["likelihood"], state["prior"]
+        objects = {
+            "method": methods.from_spec(state["method"]),
+            "likelihood": likelihood and from_spec("likelihood", likelihood, likelihoods.AVAILABLE),
+            "prior": prior and priors.from_spec(prior),
+        }
+        return cls(**{**state, **objects})
+
+
+def default_batch_size(n: int) -> int:
+    """A tenth of the data, from 8 to 32; 128 where there are 10 000 examples or more.
+
+    >>> [default_batch_size(n) for n in (20, 200, 2000, 60_000)]
+    [8, 20, 32, 128]
+    """
+    return 128 if n >= 10_000 else min(max(n // 10, 8), 32)
+
+
+def default_epochs(steps: int) -> int:
+    """Enough epochs of ``steps`` steps for 2000 steps in all, at least 10 and at most 100.
+
+    >>> [default_epochs(steps) for steps in (3, 45, 469)]
+    [100, 45, 10]
+    """
+    return min(max(math.ceil(2000 / steps), 10), 100)
