@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test lint types check test-slow bench clean
+.PHONY: demo test lint types check test-slow clean
 
 demo: $(STAMP)
 	$(BIN)/bayesrule demo --out demo
