@@ -11,13 +11,13 @@ torch.Size([2, 2])
 
 from __future__ import annotations
 
+__version__ = "0.1.0"
+
 from bayesrule import data, likelihoods, methods, models, posteriors, predictions, priors, structures, training
 from bayesrule.evaluate import evaluate
 from bayesrule.posteriors import load
 from bayesrule.task import Task
 from bayesrule.training import fit, resume
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Task",

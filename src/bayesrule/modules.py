@@ -37,9 +37,16 @@ def copies(tensors: Mapping[str, Tensor]) -> Parameters:
 
 def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None) -> Tensor:
     """The module's outputs at x: ``module(x)``, ``module(*x)`` or ``module(**x)``; under ``state`` if given."""
+    return _one_tensor(module, _forward(module, x, state))
+
+
+def _forward(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None) -> object:
     args = x if isinstance(x, tuple) else () if isinstance(x, dict) else (x,)
     kwargs = x if isinstance(x, dict) else {}
-    outputs = module(*args, **kwargs) if state is None else functional_call(module, dict(state), args, kwargs)
+    return module(*args, **kwargs) if state is None else functional_call(module, dict(state), args, kwargs)
+
+
+def _one_tensor(module: nn.Module, outputs: object) -> Tensor:
     if not isinstance(outputs, Tensor):
         raise TypeError(
             f"the model must return one tensor, but {type(module).__name__} returned {type(outputs).__name__}; "
@@ -51,11 +58,18 @@ def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None
 def try_call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None) -> Tensor:
     """`call` on inputs that may not fit: what goes wrong is said with their shapes."""
     try:
-        return call(module, x, state)
-    except (RuntimeError, ValueError, IndexError) as error:
+        result = _forward(module, x, state)
+    except (RuntimeError, ValueError, IndexError, TypeError, KeyError) as error:
         parts = ", ".join(f"{name}: {list(part.shape)} {part.dtype}" for name, part in inputs.named(x))
         hint = "; whole numbers that are no indices must be floats: X.float()" if "int" in parts else ""
         raise ValueError(f"the model cannot take the inputs ({parts}): {error}{hint}") from error
+    outputs = _one_tensor(module, result)
+    if outputs.shape[:1] != (inputs.length(x),):
+        raise ValueError(
+            f"the model gives outputs {list(outputs.shape)} for {inputs.length(x)} examples: it must keep the examples "
+            "in the first dimension; one example alone is X[None]"
+        )
+    return outputs
 
 
 def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
@@ -89,15 +103,31 @@ def difference(saved: Mapping[str, str], given: Mapping[str, str]) -> str | None
     return None
 
 
+def training_mode(module: nn.Module) -> nn.Module:
+    """The module in training mode, but for frozen normalisation layers: their statistics are frozen with them."""
+    module.train()
+    for layer in module.modules():
+        own = list(layer.parameters(recurse=False))
+        if is_norm(layer) and own and not any(p.requires_grad for p in own):
+            layer.eval()
+    return module
+
+
 def has_batch_norm(module: nn.Module) -> bool:
     """Whether some layer keeps running statistics, which must fit the weights they are used with."""
-    return any(isinstance(m, _BatchNorm) and m.track_running_stats for m in module.modules())
+    return bool(_batch_norms(module))
+
+
+def _batch_norms(module: nn.Module) -> list[_BatchNorm]:
+    """Layers with running statistics that follow the weights: not those that are frozen."""
+    layers = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    return [m for m in layers if not m.affine or m.weight.requires_grad or m.bias.requires_grad]
 
 
 @torch.no_grad()
 def refresh_batch_norm(module: nn.Module, batches: Iterable[Inputs]) -> None:
     """Set BatchNorm's running statistics to the averages over ``batches`` under the present weights, in place."""
-    layers = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    layers = _batch_norms(module)
     momenta = [layer.momentum for layer in layers]
     module.eval()
     for layer in layers:
@@ -112,14 +142,16 @@ def refresh_batch_norm(module: nn.Module, batches: Iterable[Inputs]) -> None:
 
 
 def reinitialise(module: nn.Module) -> None:
-    """Draw all trainable parameters anew, in place, by each layer's own ``reset_parameters``; frozen ones stay."""
+    """Draw all trainable parameters anew, in place, by each layer's own ``reset_parameters``; frozen layers stay."""
     kept = {name: p.detach().clone() for name, p in module.named_parameters() if not p.requires_grad}
     for name, layer in module.named_modules():
         own = [p for p, value in layer.named_parameters(recurse=False) if value.requires_grad]
         reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
+        if not own:
+            continue
         if reset is not None:
             reset()
-        elif own:
+        else:
             raise ValueError(
                 f"cannot draw a fresh start for parameter {own[0]!r} of {name or 'the model'} "
                 f"({type(layer).__name__}): give the class a reset_parameters() method"

@@ -11,6 +11,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 
 class Named:
     """Base of everything that can be picked by a short name."""
@@ -33,13 +35,13 @@ def unknown(kind: str, given: str, valid: Iterable[str]) -> ValueError:
     return ValueError(f"unknown {kind} {given!r}: {hint}Valid: {', '.join(options)}")
 
 
-def choose(kind: str, given: str | T, options: Mapping[str, type[T]]) -> T:
-    """The object that ``given`` stands for: itself, or the named class with its defaults."""
+def choose(kind: str, given: str | T, options: Mapping[str, type[T]], base: type[Any]) -> T:
+    """The object that ``given`` stands for: itself, if it is a ``base``, or the named class with its defaults."""
     if isinstance(given, str):
         if given not in options:
             raise unknown(kind, given, options)
         return options[given]()
-    if not isinstance(given, Named):
+    if not isinstance(given, base):
         raise TypeError(f"{kind} must be a name or a {kind} object, not {type(given).__name__}: {given!r}")
     return given
 
@@ -49,7 +51,7 @@ def to_spec(thing: Any) -> Any:
     if isinstance(thing, Named):
         fields = {f.name: to_spec(getattr(thing, f.name)) for f in dataclasses.fields(thing)}  # type: ignore[arg-type]
         return {"name": thing.name, "fields": fields}
-    return thing
+    return thing.item() if isinstance(thing, np.generic) else thing
 
 
 def from_spec(kind: str, spec: Mapping[str, Any], options: Mapping[str, type[T]]) -> T:

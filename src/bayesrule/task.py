@@ -13,11 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import likelihoods, modules, priors
-from bayesrule.data import Arrays, Batch, Data, as_data
+from bayesrule.data import Arrays, Batch, Data, as_data, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.priors import Prior
-
-PEEK = 1024  # examples that a new task looks at: for shapes, and for where the noise starts
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +61,7 @@ class Task:
                 'standardise the inputs only, br.data.standardize(..., targets="keep")'
             )
         chosen = chosen.matched(outputs, chosen.check(outputs, batch.y))
+        _advise_scaling(batch, data, chosen)
         if isinstance(data, Arrays):
             shaped = outputs[:1].expand(data.n, *outputs.shape[1:])
             data = Arrays(data.x, chosen.check(shaped, data.y), data.scaling)
@@ -125,33 +124,31 @@ def _check_parameters(model: nn.Module) -> None:
 
 def _peek(model: nn.Module, data: Data) -> tuple[Batch, Tensor]:
     """The first examples and the model's outputs on them; the model's state is left as it was."""
-    batch = next(iter(data.ordered(PEEK)))
+    batch = next(iter(data.ordered(64)))
+    batch = next(iter(data.ordered(inputs.block(batch.x))))
     model = copy.deepcopy(model).eval()
     with torch.no_grad():
         outputs = modules.try_call(model, batch.x)
-    if outputs.shape[:1] != batch.y.shape[:1]:
-        raise ValueError(
-            f"the model gives {tuple(outputs.shape)} for {len(batch.y)} examples: "
-            "its outputs must have the examples in the first dimension"
-        )
     if not bool(outputs.isfinite().all()):
         raise ValueError(
             "the model gives NaN or infinite outputs before training: check its weights and the inputs' scale"
         )
-    _advise_scaling(batch, data)
     return batch, outputs
 
 
-def _advise_scaling(batch: Batch, data: Data) -> None:
-    x = batch.x
-    if data.scaling.inputs is not None or not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point():
-        return
-    if float(x.abs().max()) > 100:
+def _advise_scaling(batch: Batch, data: Data, likelihood: Likelihood) -> None:
+    """Warn of a table or of real targets on a scale that a new network does not reach."""
+    x, noise = batch.x, getattr(likelihood, "noise", None)
+    if data.scaling.inputs is None and isinstance(x, Tensor) and x.ndim == 2 and x.is_floating_point():
+        _advise("inputs reach", float(x.abs().max()), 100)
+    if data.scaling.targets is None and isinstance(noise, Tensor):
+        _advise("targets are off the model's outputs by", float(noise.max()), 10)
+
+
+def _advise(what: str, size: float, limit: float) -> None:
+    if size > limit:
         warnings.warn(
-            f"inputs reach {float(x.abs().max()):.3g}: networks learn badly on such a scale. If the model was not "
-            "trained on it, pass br.data.standardize((X, y)) as train; predictions still take and give your units",
-            stacklevel=4,
+            f"{what} {size:.3g}: networks learn badly on such a scale. If the model was not trained on it, pass "
+            "br.data.standardize((X, y)) as train; predictions still take and give your units",
+            stacklevel=5,
         )
-
-
-__all__ = ["Task"]

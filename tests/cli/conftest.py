@@ -32,6 +32,7 @@ def tables(tmp_path_factory):
     frame.drop(columns=["price", "grade"]).head(7).to_csv(folder / "new.csv", index=False)
     frame.drop(columns=["price", "city"]).to_csv(folder / "no-city.csv", index=False)
     (folder / "empty.csv").touch()
+    (folder / "twice.csv").write_text("size,price,price\n1,2,2\n3,4,4\n")
     (folder / "header.csv").write_text("size,price\n")
     return folder
 

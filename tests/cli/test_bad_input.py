@@ -42,6 +42,11 @@ BAD = {
     "evaluate RUNS/houses digits": "DATA must be a table",
     "predict RUNS/houses TABLES/no-city.csv": "must have the column 'city'",
     "predict RUNS/houses TABLES/nothing.csv": "must be an existing file",
+    "predict RUNS/houses TABLES/new.csv --out TABLES/new.csv": "--out must be another file than DATA",
+    "predict RUNS/houses TABLES/new.csv --out TABLES/houses.csv": "or one that predict wrote, got",
+    "predict RUNS/houses TABLES/new.csv --out RUNS/houses/run.json": "or one that predict wrote, got",
+    "predict RUNS/houses TABLES/new.csv --out TABLES": "--out must be a file",
+    "fit TABLES/twice.csv --target price": "different names, got 'price' 2 times",
     "predict nowhere TABLES/new.csv": "RUN must be a directory that bayesrule fit wrote",
 }
 
@@ -49,15 +54,28 @@ BAD = {
 @pytest.mark.parametrize("line", BAD)
 def test_one_line_and_nothing_left(bayesrule, tables, runs, tmp_path, line):
     words = line.replace("TABLES", str(tables)).replace("RUNS", str(runs)).split()
-    before = sorted(runs.rglob("*"))
+    before = contents(tables, runs)
     code, out, err = bayesrule(*words)
     *said, last = err.splitlines()
     assert (code, out) == (2, "")
     assert last.startswith("bayesrule: ")
     assert BAD[line] in last
     assert not any("Traceback" in text for text in said)
-    assert sorted(runs.rglob("*")) == before
+    assert contents(tables, runs) == before
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def contents(*folders):
+    return {path: path.is_file() and path.read_bytes() for folder in folders for path in folder.rglob("*")}
+
+
+def test_predictions_do_not_replace_the_data_by_another_name(bayesrule, runs, tables, tmp_path):
+    data = shutil.copy(tables / "new.csv", tmp_path / "new.csv")
+    (tmp_path / "soft.csv").symlink_to(data)
+    (tmp_path / "hard.csv").hardlink_to(data)
+    for out in ("new.csv", "soft.csv", "hard.csv"):
+        assert "--out must be another file than DATA" in bayesrule("predict", runs / "houses", data, "--out", out)[2]
+    assert data.read_bytes() == (tables / "new.csv").read_bytes()
 
 
 def test_debug_shows_where(bayesrule):

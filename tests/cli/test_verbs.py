@@ -105,6 +105,7 @@ def test_predict_numbers(bayesrule, runs, tables, tmp_path):
     assert code == 0
     assert nothing == ""
     assert (tmp_path / "p.csv").read_text() == out
+    assert bayesrule("predict", runs / "houses", tables / "new.csv", "--out", tmp_path / "p.csv")[0] == 0
 
 
 def test_predict_classes(bayesrule, as_json, runs, tables):
@@ -130,6 +131,72 @@ def test_evaluate_on_the_training_file_counts_held_out_rows(bayesrule, as_json, 
     assert "RMSE" in out
     assert "150 examples" in err
     assert {path.name for path in (tmp_path / "scores").iterdir()} == {"scores.json", "report.html"}
+
+
+def trained(bayesrule, tmp_path, method="map"):
+    """A run on a table of its own, whose categories are letters."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"letter": random.choice(list("abc"), 60), "x": random.normal(size=60)})
+    frame["y"] = (10.0 * (frame["letter"] == "a") + frame["x"]).round(3)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    line = ("fit", tmp_path / "t.csv", "--target", "y", "--method", method, "--epochs", 30, "--out", tmp_path / "run")
+    assert bayesrule(*line)[0] == 0
+    return frame, json.loads((tmp_path / "run" / "scores.json").read_text())["methods"][method]["scores"]
+
+
+def test_evaluate_on_a_copy_counts_held_out_rows(bayesrule, as_json, tmp_path):
+    _, scores = trained(bayesrule, tmp_path)
+    (tmp_path / "t.csv").rename(tmp_path / "copy.csv")
+    assert as_json("evaluate", "run", "copy.csv")["methods"]["map"]["scores"] == scores
+
+
+def test_evaluate_on_the_training_file_after_a_change(bayesrule, as_json, tmp_path):
+    frame, _ = trained(bayesrule, tmp_path)
+    renamed = frame.assign(letter=frame["letter"].replace("a", "z"))
+    for path in ("t.csv", "other.csv"):
+        renamed.to_csv(tmp_path / path, index=False)
+    code, _, err = bayesrule("evaluate", "run", "t.csv", "--out", "scores")
+    assert code == 0
+    assert "scored on 60 examples" in err
+    assert "t.csv is not, byte for byte, the table that the run was trained on: all rows count" in err
+    assert "byte for byte" in (tmp_path / "scores" / "report.html").read_text()
+    now, other = (as_json("evaluate", "run", path)["methods"]["map"]["scores"] for path in ("t.csv", "other.csv"))
+    assert now == other
+    predicted = [row["prediction"] for row in as_json("predict", "run", "t.csv")]
+    assert now["rmse"] == pytest.approx(np.sqrt(np.mean((frame["y"] - predicted) ** 2)), rel=1e-4)
+
+
+def test_resume_after_a_change_is_refused(bayesrule, tmp_path):
+    frame, _ = trained(bayesrule, tmp_path)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    frame.assign(y=frame["y"] + 1).to_csv(tmp_path / "t.csv", index=False)
+    code, out, err = bayesrule("fit", "--resume", "--out", "run")
+    assert (code, out) == (2, "")
+    assert "t.csv is not, byte for byte, that one any more: put the old file back, or start a new run" in err
+    assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert bayesrule("fit", "--resume", "--out", "run")[0] == 0
+
+
+def test_a_run_keeps_its_own_schema(bayesrule, as_json, tmp_path):
+    """Also where this version would learn another one from the same table."""
+    _, scores = trained(bayesrule, tmp_path)
+    path = tmp_path / "run" / "run.json"
+    plain = json.loads(path.read_text())
+    plain["schema"]["columns"][0]["categories"].reverse()
+    path.write_text(json.dumps(plain))
+    assert as_json("evaluate", "run", "t.csv")["methods"]["map"]["scores"]["rmse"] > 2 * scores["rmse"]
+    assert as_json("fit", "--resume", "--out", "run")["methods"]["map"]["scores"]["rmse"] > 2 * scores["rmse"]
+
+
+def test_a_run_without_the_fingerprint_of_its_table(bayesrule, tmp_path):
+    trained(bayesrule, tmp_path)
+    path = tmp_path / "run" / "run.json"
+    plain = json.loads(path.read_text())
+    del plain["table"]
+    path.write_text(json.dumps(plain))
+    assert "all rows count" in bayesrule("evaluate", "run", "t.csv")[2]
+    assert bayesrule("fit", "--resume", "--out", "run")[0] == 2
 
 
 def test_a_parquet_file(bayesrule, tables):

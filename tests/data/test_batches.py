@@ -126,6 +126,58 @@ def test_dropping_the_last_batch_does_not_change_n():
     assert data.all().y.tolist() == list(range(10))
 
 
+@pytest.mark.parametrize("stop", [1, 99])
+@pytest.mark.parametrize("place", range(1, 4), ids=["generator", "sampler", "batch-sampler"])
+def test_the_generator_of_a_loader_is_given_back(place, stop):
+    loader = list(loaders())[place]
+    owners = (loader, loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+    own = next(found for found in (getattr(owner, "generator", None) for owner in owners) if found is not None)
+    own.manual_seed(123)
+    before = own.get_state()
+    epoch = as_data(loader).batches(99, seed=5)
+    for _ in zip(range(stop), epoch):  # noqa: B905 (the epoch is left open, as by a user who stops)
+        assert torch.equal(own.get_state(), before)
+    assert torch.equal(own.get_state(), before)
+
+
+def test_the_generator_of_a_loader_is_given_back_after_an_error():
+    own = torch.Generator().manual_seed(123)
+    before = own.get_state()
+    data = Items(3, lambda i: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        list(as_data(DataLoader(data, shuffle=True, generator=own)).batches(1, seed=5))
+    assert torch.equal(own.get_state(), before)
+
+
+def test_no_batch_at_all():
+    data = as_data(DataLoader(Items(3), batch_size=8, drop_last=True))
+    says = "at least one batch, got .* drop_last=True and batch_size=8 .* none of its 3 examples: set drop_last=False"
+    for call in (lambda: data.steps(1), lambda: data.batches(1, seed=0)):
+        with pytest.raises(ValueError, match=says):
+            call()
+    assert data.all().y.tolist() == [0, 1, 2]
+
+
+class Says(list):
+    """A batch sampler that is wrong about its length."""
+
+    length = 3
+
+    def __len__(self):
+        return self.length
+
+
+def test_another_number_of_batches_than_the_length_says():
+    seen = []
+    with pytest.raises(ValueError, match=r"as its length says, 3, got 4 or more: mend the __len__"):
+        seen.extend(
+            y.item() for _, y in as_data(DataLoader(Items(9), batch_sampler=Says([i] for i in range(9)))).batches(1, 0)
+        )
+    with pytest.raises(ValueError, match=r"as its length says, 3, got only 2: mend the __len__"):
+        seen.extend(y.item() for _, y in as_data(DataLoader(Items(9), batch_sampler=Says([[7], [8]]))).batches(1, 0))
+    assert seen == [0, 1, 2, 7, 8]
+
+
 def test_loader_inputs_of_every_kind():
     x = next(Loader(Items(3, lambda i: (torch.ones(2), float(i)))).ordered(2)).x
     assert isinstance(x, tuple)

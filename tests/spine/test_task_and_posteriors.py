@@ -74,7 +74,7 @@ def posterior(seed=0):
 def test_prediction_does_not_depend_on_chunks(monkeypatch):
     p = posterior()
     whole = p.predict(X).probs
-    monkeypatch.setattr(base, "CHUNK", 7)
+    monkeypatch.setattr(base.inputs, "block", lambda x: 7)
     torch.testing.assert_close(p.predict(X).probs, whole)
 
 

@@ -56,13 +56,14 @@ def per_method(settings: Settings, names: Sequence[str]) -> list[Settings]:
 
 def comparison(each: Sequence[Settings], command: str, folder: Path | None) -> Comparison:
     """All methods trained on the same data; their runs are kept if there is a directory for them."""
-    split, schema = sources.read(each[0])
+    source = sources.read(each[0])
+    split, schema, _ = source
     notes = sources.describe(split, schema)
     for note in notes:
         say(note)
     entries = []
     for settings in each:
-        run = Run.of(settings, split, schema, command)
+        run = Run.of(settings, source, command)
         posterior = run.train(split, folder and folder / settings.method)
         entries.append(examine(settings.method, posterior, split, seed=settings.seed))
     return Comparison(split, entries, command, each[0].seed, schema, notes)

@@ -38,11 +38,12 @@ def run(args: argparse.Namespace) -> None:
     if saved is None:
         fields.method(settings.method, settings.set)
         refuse(folder)
-    split, schema = sources.read(settings)
+    source = sources.read(settings, saved.schema if saved else None)
+    split, schema, _ = source
     notes = sources.describe(split, schema)
     for note in notes:
         say(note)
-    run = saved or Run.of(settings, split, schema, args.command)
+    run = saved or Run.of(settings, source, args.command)
     try:
         posterior = run.train(split, folder)
     except (KeyboardInterrupt, SystemExit):
@@ -62,4 +63,9 @@ def _saved(args: argparse.Namespace) -> Run:
             raise ValueError(
                 f"--resume keeps the settings of {args.out}: {name} is {own} there, not {value}; leave it out"
             )
+    if saved.schema is not None and not saved.knows(saved.settings.data):
+        raise ValueError(
+            f"--resume needs the table that the run in {args.out} was started on, but {saved.settings.data} is not, "
+            "byte for byte, that one any more: put the old file back, or start a new run with another --out"
+        )
     return saved

@@ -38,6 +38,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Load, predict, write."""
     folder = Path(args.run)
+    if args.out:
+        _refuse(Path(args.out), Path(args.data))
     run = Run.read(folder)
     posterior = run.posterior(folder)
     x = run.inputs(args.data, getattr(args, "data_dir", None))
@@ -69,6 +71,23 @@ def tabulate(prediction: Prediction, classes: tuple[str, ...]) -> pd.DataFrame:
     parts = {"prediction": prediction.mean, "std": prediction.std, "lower_90": low, "upper_90": high}
     parts |= {"aleatoric_std": prediction.aleatoric.sqrt(), "epistemic_std": prediction.epistemic.sqrt()}
     return pd.DataFrame({name: _list(values) for name, values in parts.items()})
+
+
+def _refuse(out: Path, data: Path) -> None:
+    """An error if writing to ``out`` would destroy anything but earlier predictions."""
+    if out.resolve() == data.resolve() or (out.exists() and data.exists() and out.samefile(data)):
+        raise ValueError(f"--out must be another file than DATA, which it would overwrite, got {out} for both")
+    if not out.exists():
+        return
+    if not out.is_file():
+        raise ValueError(f"--out must be a file, got {out}: give a name such as {out / 'predictions.csv'}")
+    with open(out, "rb") as file:
+        header = file.readline(1000)
+    if not header.startswith((b"prediction,confidence,", b"prediction,std,")):
+        raise FileExistsError(
+            f"--out must be a new file or one that predict wrote, got {out}, whose first line is not that of "
+            "predictions: choose another name, or delete it"
+        )
 
 
 def _list(values: Tensor) -> list[float]:

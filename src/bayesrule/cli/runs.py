@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ import torch
 
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import Settings, is_table
+from bayesrule.cli.sources import Source
 from bayesrule.cli.terminal import progress
 from bayesrule.data import Schema, Split, load, read_table, standardize
 from bayesrule.data.splits import Kind
+from bayesrule.data.tables import fingerprint
 from bayesrule.files import FileError, write_atomically
 from bayesrule.likelihoods import choose as choose_likelihood
 from bayesrule.models import Spec, build, default_for
@@ -38,16 +40,19 @@ class Run:
     shape: tuple[int, ...]
     classes: tuple[str, ...]
     schema: Schema | None
+    table: str | None
+    """The fingerprint of the table that the run was trained on."""
     command: str
 
     @classmethod
-    def of(cls, settings: Settings, split: Split, schema: Schema | None, command: str) -> Run:
+    def of(cls, settings: Settings, source: Source, command: str) -> Run:
         """A new run on data that were read, everything checked that can be."""
         fields.method(settings.method, settings.set)
         if settings.likelihood is not None:
             choose_likelihood(settings.likelihood)
+        split, schema, table = source
         shape = tuple(split.train[0].shape[1:])
-        return cls(settings, _spec(settings, split), split.kind, shape, split.classes, schema, command)
+        return cls(settings, _spec(settings, split), split.kind, shape, split.classes, schema, table, command)
 
     @classmethod
     def read(cls, folder: Path) -> Run:
@@ -62,7 +67,8 @@ class Run:
             schema = None if plain["schema"] is None else Schema.from_json(plain["schema"])
             shape, classes = tuple(plain["shape"]), tuple(plain["classes"])
             settings = Settings.from_json(plain["settings"])
-            return cls(settings, plain["model"], plain["kind"], shape, classes, schema, plain["command"])
+            model, table = plain["model"], plain.get("table")
+            return cls(settings, model, plain["kind"], shape, classes, schema, table, plain["command"])
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise FileError(f"{path}: not a run.json of this library, or damaged ({error!r})") from error
 
@@ -117,12 +123,15 @@ class Run:
         return torch.from_numpy(self._schema(data).inputs(read_table(data)))
 
     def test(self, data: str, data_dir: str | None) -> Split:
-        """Test examples: all rows of another table, or what was held out of the one that the run was trained on."""
+        """Test examples: what was held out of the table that the run was trained on, or all rows of any other.
+
+        The columns become inputs by the run's own schema, whatever the table holds now.
+        """
         asked = self.settings
         if is_table(data):
             schema = self._schema(data)
-            if Path(data).resolve() == Path(asked.data):
-                return sources.read(asked)[0]
+            if self.knows(data):
+                return sources.read(replace(asked, data=str(Path(data).resolve())), schema).split
             frame = read_table(data)
             pair = torch.from_numpy(schema.inputs(frame)), torch.from_numpy(schema.targets(frame))
             what = f"{len(frame)} rows of {Path(data).name}, target {schema.target!r}"
@@ -137,6 +146,10 @@ class Run:
                 f"but those of {data} are {list(split.test[0].shape[1:])}"
             )
         return split
+
+    def knows(self, table: str) -> bool:
+        """Whether a table is, byte for byte, the one that the run was trained on."""
+        return fingerprint(table) == self.table
 
     def _schema(self, data: str) -> Schema:
         if self.schema is None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from bayesrule.cli.options import Settings, is_table
 from bayesrule.data import Schema, Split, load, load_table, read_table
 from bayesrule.data.splits import Kind
+from bayesrule.data.tables import fingerprint
 
 KINDS: dict[str, Kind] = {
     "categorical": "classes",
@@ -18,14 +20,23 @@ KINDS: dict[str, Kind] = {
 """The kind of target that each likelihood is for."""
 
 
+class Source(NamedTuple):
+    """What was read, and for a table its schema and the fingerprint of the file."""
+
+    split: Split
+    schema: Schema | None
+    table: str | None
+
+
 def name_of(data: str) -> str:
     """A short name, fit for a directory: ``digits``, ``uci-boston``, ``houses`` for ``data/houses.csv``."""
     return Path(data).stem if is_table(data) else data.replace("/", "-")
 
 
-def read(settings: Settings) -> tuple[Split, Schema | None]:
-    """The data to train and test on, and the schema if they are a table."""
-    split, schema = _table(settings) if is_table(settings.data) else (_named(settings), None)
+def read(settings: Settings, schema: Schema | None = None) -> Source:
+    """The data to train and test on; a table with the schema that is given, or one that is learnt."""
+    source = _table(settings, schema) if is_table(settings.data) else Source(_named(settings), None, None)
+    split = source.split
     if settings.likelihood is not None and KINDS.get(settings.likelihood, split.kind) != split.kind:
         raise ValueError(
             f"--likelihood {settings.likelihood} is for {KINDS[settings.likelihood]}, "
@@ -33,7 +44,7 @@ def read(settings: Settings) -> tuple[Split, Schema | None]:
         )
     if not len(split.test[1]):
         raise ValueError(f"{split.name} must have rows to test on, but it has only {len(split.train[1])}: add more")
-    return split, schema
+    return source
 
 
 def describe(split: Split, schema: Schema | None) -> list[str]:
@@ -52,11 +63,12 @@ def _named(settings: Settings) -> Split:
     return load(settings.data, settings.data_dir, settings.split, settings.seed)
 
 
-def _table(settings: Settings) -> tuple[Split, Schema]:
+def _table(settings: Settings, schema: Schema | None) -> Source:
     if settings.split:
         raise ValueError(f"--split is for uci/… sets, got {settings.split} for a table: --seed makes other splits")
     if settings.target is None:
         columns = ", ".join(map(str, read_table(settings.data).columns))
         raise ValueError(f"--target must name the column of {settings.data} to predict, one of: {columns}")
     kind = settings.kind or KINDS.get(settings.likelihood or "")
-    return load_table(settings.data, settings.target, seed=settings.seed, kind=kind)
+    table = fingerprint(settings.data)
+    return Source(*load_table(settings.data, settings.target, seed=settings.seed, kind=kind, schema=schema), table)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, cast, final
 
 import torch
@@ -133,8 +134,8 @@ class Loader(Data):
     """Examples from a torch `DataLoader`, which keeps its own batch size, or from a `Dataset`.
 
     N is the length of the data set, also when the loader drops the last batch. While a batch is made, torch's global
-    generator is lent to the loader, seeded, and then given back: shuffling and random augmentation (by torch) are a
-    function of the seed, and the user's random numbers are untouched. A generator of the loader's own is re-seeded.
+    generator and the loader's own are lent to it, seeded, and then given back: shuffling and random augmentation (by
+    torch) are a function of the seed, and the user's random numbers are untouched.
 
     >>> class Squares(Dataset):
     ...     def __len__(self): return 5
@@ -169,11 +170,21 @@ class Loader(Data):
 
     def steps(self, batch_size: int) -> int:
         """The loader's own number of batches, or ⌈n / batch_size⌉ for a data set."""
-        return _steps(self.n, batch_size) if self._loader is None else len(self._loader)
+        if self._loader is None:
+            return _steps(self.n, batch_size)
+        if len(self._loader) == 0:
+            raise ValueError(
+                f"train must give at least one batch, got a DataLoader with drop_last={self._loader.drop_last} and "
+                f"batch_size={self._loader.batch_size} that makes none of its {self.n} examples: set drop_last=False, "
+                f"or a batch_size of at most {self.n}"
+            )
+        return len(self._loader)
 
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """One epoch, in the loader's own way, or shuffled like `Arrays` for a data set."""
-        return self._stream(self._loader or self._reader(_order(self.n, seed), batch_size), seed)
+        steps = self.steps(batch_size)
+        loader = self._reader(_order(self.n, seed), batch_size) if self._loader is None else self._loader
+        return _counted(self._stream(loader, seed), steps)
 
     def ordered(self, batch_size: int) -> Iterator[Batch]:
         """Every example once, in the data set's order, also when the loader shuffles or drops."""
@@ -202,18 +213,13 @@ class Loader(Data):
         return DataLoader(self._dataset, batch_sampler=[index.tolist() for index in cuts], **options)
 
     def _stream(self, loader: DataLoader[Any], seed: int) -> Iterator[Batch]:
-        owners = (loader, loader.sampler, getattr(loader.batch_sampler, "sampler", None))
-        for generator in (getattr(owner, "generator", None) for owner in owners):
-            if generator is not None:
-                generator.manual_seed(seed)
-        state = torch.Generator().manual_seed(seed).get_state()
+        generators = _generators(loader)
+        states = [torch.Generator(own.device).manual_seed(seed).get_state() for own in generators]
         source, end = None, object()
         while True:
-            with torch.random.fork_rng(devices=[]):
-                torch.set_rng_state(state)
+            with _lent(generators, states):
                 source = iter(loader) if source is None else source
                 item = next(source, end)
-                state = torch.get_rng_state()
             if item is end:
                 return
             yield self._batch(item)
@@ -233,6 +239,43 @@ class Loader(Data):
         if self._dtype is None:
             return Batch(x, y)
         return Batch(inputs.to(x, self._dtype), cast(Tensor, inputs.to(y, self._dtype)))
+
+
+def _generators(loader: DataLoader[Any]) -> list[torch.Generator]:
+    """All that a loader draws from, each once: torch's global generator, and those of its own and its samplers."""
+    owners = (loader, loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None))
+    found = [torch.default_generator, *(getattr(owner, "generator", None) for owner in owners)]
+    return list({id(each): each for each in found if isinstance(each, torch.Generator)}.values())
+
+
+@contextmanager
+def _lent(generators: Sequence[torch.Generator], states: list[Tensor]) -> Iterator[None]:
+    """Generators that go on from ``states``, which is updated; afterwards they are as they were before."""
+    before = [each.get_state() for each in generators]
+    try:
+        for each, state in zip(generators, states, strict=True):
+            each.set_state(state)
+        yield
+        states[:] = [each.get_state() for each in generators]
+    finally:
+        for each, state in zip(generators, before, strict=True):
+            each.set_state(state)
+
+
+def _counted(batches: Iterator[Batch], steps: int) -> Iterator[Batch]:
+    """The batches, and an error as soon as they are more than ``steps``, or at the end if they are fewer."""
+    count = 0
+    for batch in batches:
+        count += 1
+        if count > steps:
+            break
+        yield batch
+    if count != steps:
+        got = f"{count} or more" if count > steps else f"only {count}"
+        raise ValueError(
+            f"train must give as many batches as its length says, {steps}, got {got}: mend the __len__ of its data set "
+            "or batch sampler, or, for a stream with several workers, set num_workers=0"
+        )
 
 
 def check_finite(name: str, t: Tensor) -> None:

@@ -48,6 +48,16 @@ def length(x: Inputs) -> int:
     return cast(int, next(iter(sizes.values())))
 
 
+def block(x: Inputs, most: int = 1024, size: int = 2**25) -> int:
+    """How many examples like these to pass through a network at a time: ``most``, or what ``size`` bytes hold.
+
+    >>> block(torch.zeros(4, 3, 1000, 1000))
+    2
+    """
+    each_example = sum(part[:1].numel() * part.element_size() for _, part in named(x))
+    return max(1, min(most, size // max(each_example, 1)))
+
+
 def take(x: Inputs, index: Tensor) -> Inputs:
     """The examples of ``x`` at ``index``.
 

@@ -10,8 +10,8 @@ yes/no       0 and 1, as numbers
 anything     one 0/1 column for each category seen in training, in sorted order; all 0 for unseen or missing
 ============ =================================================================================================
 
-Constant and empty columns, dates, and columns of more than 50 categories that look like an id (more than one category
-for every two rows) are dropped, and ``notes`` says so. The target is
+Constant and empty columns, dates (also as texts), columns of more than 50 categories that look like an id (more than
+one category for every two rows), and any of more than 100 are dropped, and ``notes`` says so. The target is
 
 - classes, if it holds anything but numbers, or yes/no;
 - classes, if it holds whole numbers: just two different ones, or at most 20 and at most 5 % of the number of rows;
@@ -21,6 +21,10 @@ for every two rows) are dropped, and ``notes`` says so. The target is
 from __future__ import annotations
 
 import difflib
+import hashlib
+import re
+import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_CATEGORIES = 50
+"""More different texts than this are an id, unless there are two rows for each."""
+MOST_INPUTS = 100
+"""A column becomes no more inputs than this."""
 
 
 @dataclass(frozen=True)
@@ -185,14 +192,13 @@ def read_table(path: str | Path) -> pd.DataFrame:
     suffix = path.suffix.lower()
     if suffix not in (".csv", ".parquet"):
         raise ValueError(f"path must end in .csv or .parquet, got {path}")
-    if not path.is_file():
-        raise FileNotFoundError(f"path must be an existing file, got {path}, looked for in {Path.cwd()}")
+    _exists(path)
+    if suffix == ".csv":
+        _check_header(path)
     try:
         frame = pd.read_csv(path, low_memory=False) if suffix == ".csv" else pd.read_parquet(path)
     except ImportError as error:
         raise ImportError(f"reading {path} needs pyarrow: pip install bayesrule[parquet]") from error
-    except pd.errors.EmptyDataError as error:
-        raise ValueError(f"{path} must have a header and rows, but it is empty") from error
     except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are ValueErrors or OSErrors
         raise ValueError(f"{path} cannot be read as {suffix[1:]}: {error}") from error
     if suffix == ".csv" and not isinstance(frame.index, pd.RangeIndex):
@@ -202,20 +208,62 @@ def read_table(path: str | Path) -> pd.DataFrame:
     return frame
 
 
+def fingerprint(path: str | Path) -> str:
+    """The sha256 of the bytes of a file: the same for a copy, another one when anything was changed."""
+    _exists(Path(path))
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def load_table(
-    path: str | Path, target: str, test: float = 0.2, seed: int = 0, kind: Kind | None = None
+    path: str | Path,
+    target: str,
+    test: float = 0.2,
+    seed: int = 0,
+    kind: Kind | None = None,
+    schema: Schema | None = None,
 ) -> tuple[Split, Schema]:
-    """A file as a `Split`, with the schema learnt on its training rows; stratified by class."""
+    """A file as a `Split`, stratified by class, with the schema learnt on its training rows, or the one that is given.
+
+    The rows held out are a function of ``seed`` and the file's contents.
+    """
     frame, notes = _with_target(read_table(path), target)
-    kind, said = _kind(frame[target], kind)
+    kind, said = _kind(frame[target], schema.kind if schema else kind)
     codes = np.unique(_texts(frame[target]), return_inverse=True)[1]
     strata = torch.from_numpy(codes) if kind == "classes" else torch.zeros(len(frame))
     train, held = (frame.iloc[index.numpy()] for index in hold_out(strata, test, seed))
-    schema = Schema.learn(train, target, kind)
-    schema = replace(schema, notes=(*notes, said, *schema.notes[1:]))
+    if schema is None:
+        schema = Schema.learn(train, target, kind)
+        schema = replace(schema, notes=(*notes, said, *schema.notes[1:]))
     pairs = [(torch.from_numpy(schema.inputs(f)), torch.from_numpy(schema.targets(f))) for f in (train, held)]
     what = f"{len(train)} + {len(held)} rows of {Path(path).name}, target {target!r}"
     return Split(Path(path).stem, kind, what, pairs[1], pairs[0], schema.classes, schema.features), schema
+
+
+def _exists(path: Path) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"path must be an existing file, got {path}, looked for in {Path.cwd()}")
+
+
+def _check_header(path: Path) -> None:
+    """An error if two columns of a CSV file have one name: pandas would make ``a`` and ``a.1`` of them."""
+    import pandas as pd
+
+    try:
+        first = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
+    except pd.errors.EmptyDataError as error:
+        raise ValueError(f"{path} must have a header and rows, but it is empty") from error
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as csv: {error}") from error
+    for name, times in Counter(first.iloc[0]).items():
+        if name and times > 1:
+            raise ValueError(
+                f"{path} must have columns with different names, got {name!r} {times} times in its first line: "
+                "rename or remove all but one"
+            )
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
@@ -270,7 +318,7 @@ def _learn_column(column: pd.Series[Any]) -> Column | str:
     missing, name, content = bool(column.isna().any()), str(column.name), _content(column)
     if column.isna().all():
         return "it is empty"
-    if content == "dates":
+    if content == "dates" or (content == "texts" and _are_dates(column)):
         return "it holds dates or times; add the parts that matter (year, month, hour) as columns of numbers"
     if content in ("numbers", "yes/no"):
         values = _numbers(column)
@@ -283,6 +331,8 @@ def _learn_column(column: pd.Series[Any]) -> Column | str:
         return f"it is constant, {categories[0]!r} in every row"
     if len(categories) > MOST_CATEGORIES and len(categories) > column.notna().sum() / 2:
         return f"its {len(categories)} different values in {len(column)} rows look like an id"
+    if len(categories) > MOST_INPUTS:
+        return f"its {len(categories)} categories are more than {MOST_INPUTS}; put rare ones together to keep it"
     return Categorical(name, categories)
 
 
@@ -298,6 +348,34 @@ _CONTENTS = {
     "boolean": "yes/no",
     **dict.fromkeys(("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period"), "dates"),
 }
+
+
+_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_DATE = re.compile(
+    rf"""(?:[a-z]{{3,9}},?\s+)?                                # Friday,
+    (?: \d{{4}}([-/.])\d{{1,2}}\1\d{{1,2}}                     # 2020-01-31
+      | \d{{1,2}}([-/.])\d{{1,2}}\2\d{{4}}                     # 31.01.2020, 1/31/2020
+      | \d{{1,2}}([-/])\d{{1,2}}\3\d{{2}}                      # 1/31/20
+      | \d{{4}}-\d{{2}}                                        # 2020-01
+      | \d{{1,2}}[\s-]?{_MONTH}[\s,-]*(?:\d{{4}}|\d{{2}})      # 31 Jan 2020, 31-Jan-20
+      | {_MONTH}\s+(?:\d{{1,2}}(?:st|nd|rd|th)?,?\s+)?\d{{4}}  # January 31, 2020; Jan 2020
+    )(?:[t\s,]+\d{{1,2}}:\d{{2}}.*)?                          # 12:30:00.5+01:00""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def _are_dates(column: pd.Series[Any]) -> bool:
+    """Whether at least 90 % of the texts of a column are written like dates, and are some."""
+    import pandas as pd
+
+    texts = Counter(text.strip() for text in _texts(column) if text is not None)
+    alike = [text for text in texts if _DATE.fullmatch(text)]
+    if sum(texts[text] for text in alike) < 0.9 * texts.total():
+        return False
+    with warnings.catch_warnings():  # about the order of day and month, and unknown time zones
+        warnings.simplefilter("ignore")
+        parsed = pd.to_datetime(pd.Series(alike, dtype=object), errors="coerce", format="mixed", utc=True)
+    return sum(texts[text] for text, fine in zip(alike, parsed.notna(), strict=True) if fine) >= 0.9 * texts.total()
 
 
 def _numbers(column: pd.Series[Any]) -> NDArray[np.float64]:

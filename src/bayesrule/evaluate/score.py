@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
-import numpy as np
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from bayesrule.data import as_data
+from bayesrule.data import Data, as_data
 from bayesrule.evaluate import weighted
 from bayesrule.evaluate.scores import Scores, scored
 from bayesrule.evaluate.weighted import Statistic
@@ -40,7 +39,7 @@ def evaluate(
     Args:
         posterior: What predicts.
         test: Inputs and targets, as for training.
-        ood: Inputs from elsewhere, alone or with targets (which do not count), for ``auroc_ood``.
+        ood: Inputs from elsewhere for ``auroc_ood``. A pair is inputs and targets, which do not count.
         samples: Networks per prediction.
         bootstrap: Resamples behind the intervals; 0 for none.
         seed: Of the networks and of the resamples.
@@ -49,7 +48,8 @@ def evaluate(
     prediction = posterior.predict(x, samples=samples, seed=seed)
     if ood is None:
         return score(prediction, y, bootstrap=bootstrap, seed=seed)
-    outside = ood if isinstance(ood, Tensor | np.ndarray | Mapping) else as_data(ood).raw()[0]
+    pair = isinstance(ood, tuple) and len(ood) == 2
+    outside = as_data(ood).raw()[0] if pair or isinstance(ood, Data | Dataset | DataLoader) else ood
     return score(prediction, y, posterior.predict(outside, samples=samples, seed=seed), bootstrap=bootstrap, seed=seed)
 
 

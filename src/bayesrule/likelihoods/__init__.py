@@ -35,7 +35,7 @@ def choose(given: str | Likelihood) -> Likelihood:
     >>> choose("gaussian")
     Gaussian(noise=None)
     """
-    return naming.choose("likelihood", given, AVAILABLE)
+    return naming.choose("likelihood", given, AVAILABLE, Likelihood)
 
 
 def infer(outputs: Tensor, y: Tensor) -> Likelihood:

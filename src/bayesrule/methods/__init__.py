@@ -25,7 +25,7 @@ def available() -> set[str]:
 
 def choose(given: str | Method) -> Method:
     """A method by name or as an object."""
-    return naming.choose("method", given, AVAILABLE)
+    return naming.choose("method", given, AVAILABLE, Method)
 
 
 def from_spec(spec: dict[str, object]) -> Method:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import ClassVar
 
 import torch
@@ -31,8 +32,8 @@ class Ensemble(Method):
     base: Method = field(default_factory=MAP)
 
     def __post_init__(self) -> None:
-        if self.members < 1:
-            raise ValueError(f"members must be at least 1, not {self.members}")
+        if not isinstance(self.members, Integral) or self.members < 1:
+            raise ValueError(f"members must be a whole number of at least 1, not {self.members!r}")
 
     def start(self, task: Task, plan: Plan) -> EnsembleLearner:
         """Start each member from weights drawn anew."""

@@ -70,7 +70,7 @@ class PointLearner(Learner):
         if not (math.isfinite(lr) and lr > 0):
             raise ValueError(f"lr must be positive and finite, not {lr}")
         self.task, self.plan, self.lr, self.schedule = task, plan, lr, schedule
-        self.network = copy.deepcopy(task.model).train()
+        self.network = modules.training_mode(copy.deepcopy(task.model))
         self.parameters = modules.parameters(self.network)
         self.unknowns = {k: v.detach().clone().requires_grad_() for k, v in task.likelihood.unknowns().items()}
         groups = [{"params": list(self.parameters.values())}, {"params": list(self.unknowns.values())}]
@@ -99,7 +99,7 @@ class PointLearner(Learner):
     def state_dict(self) -> Tree:
         """Weights, buffers, unknowns, Adam's moments, the step."""
         return {
-            "network": dict(self.network.state_dict()),
+            "network": modules.parameters(self.network) | modules.fixed(self.network),
             "unknowns": self.unknowns,
             "optimizer": self.optimizer.state_dict(),
             "steps": self.steps,
@@ -107,10 +107,13 @@ class PointLearner(Learner):
 
     def load_state_dict(self, state: Tree) -> None:
         """Undo `state_dict`."""
-        self.network.load_state_dict(state["network"])
         with torch.no_grad():
-            for name, value in state["unknowns"].items():
-                self.unknowns[name].copy_(value)
+            for mine, saved in (
+                (modules.parameters(self.network) | modules.fixed(self.network), state["network"]),
+                (self.unknowns, state["unknowns"]),
+            ):
+                for name, tensor in mine.items():
+                    tensor.copy_(saved[name])
         self.optimizer.load_state_dict(state["optimizer"])
         self.steps = state["steps"]
 

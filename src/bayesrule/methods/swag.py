@@ -43,11 +43,13 @@ class SWAG(Method):
     burn_in: float = 0.75
     snapshots: int = 40
     lr: float = 1e-2
-    wander: float = 0.6
+    wander: float = 0.45
 
     def __post_init__(self) -> None:
         if self.rank < 2 or self.snapshots < 2:
             raise ValueError(f"rank and snapshots must be at least 2, not {self.rank} and {self.snapshots}")
+        if not 0 < self.wander <= 1:
+            raise ValueError(f"wander must lie in (0, 1], not {self.wander}")
         if not 0 <= self.burn_in < 1:
             raise ValueError(f"burn_in must lie in [0, 1), not {self.burn_in}")
 

@@ -21,7 +21,6 @@ from bayesrule.modules import Parameters
 from bayesrule.naming import from_spec, to_spec, unknown
 from bayesrule.predictions import Prediction
 
-CHUNK = 1024  # examples in one forward pass
 MEMORY = 4 * 2**30  # bytes that one prediction's outputs may take
 KINDS: dict[str, type[Posterior]] = {}  # every kind of posterior that a file can hold
 
@@ -139,7 +138,7 @@ class Weights(Posterior):
         """How many networks `draw` gives when asked for ``samples``."""
 
     def outputs(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
-        """The same networks for all of x, one network and at most `CHUNK` examples at a time."""
+        """The same networks for all of x, one network and a block of examples at a time."""
         return stack(
             (partial(modules.try_call, self.model, state=state) for state in self.draw(samples, generator)),
             x,
@@ -148,21 +147,22 @@ class Weights(Posterior):
 
 
 def stack(networks: Iterable[Callable[[Inputs], Tensor]], x: Inputs, count: int) -> Tensor:
-    """Outputs [S, B, ...] of ``count`` networks at x, at most `CHUNK` examples at a time, into memory taken once."""
-    n, outputs = inputs.length(x), None
+    """Outputs [S, B, ...] of ``count`` networks at x, a block of examples at a time, into memory taken once."""
+    n, size, outputs = inputs.length(x), inputs.block(x), None
     for s, network in enumerate(networks):
-        for start in range(0, n, CHUNK):
-            rows = slice(start, start + CHUNK)
+        for start in range(0, n, size):
+            rows = slice(start, start + size)
             piece = network(inputs.each(lambda t, rows=rows: t[rows], x))
             if outputs is None:
-                outputs = _reserve(count, n, piece)
+                check_memory(count, n, piece)
+                outputs = piece.new_empty(count, n, *piece.shape[1:])
             outputs[s, rows] = piece
     assert outputs is not None, "a posterior draws at least one network"
     return outputs
 
 
-def _reserve(samples: int, n: int, piece: Tensor) -> Tensor:
-    """Room for outputs [S, B, ...], or an error that says what would fit."""
+def check_memory(samples: int, n: int, piece: Tensor) -> None:
+    """Refuse outputs [S, B, ...] that take more than `MEMORY`, and say what would fit."""
     need = samples * n * piece[0].numel() * piece.element_size()
     if need > MEMORY:
         fit = max(1, n * MEMORY // need)
@@ -170,4 +170,3 @@ def _reserve(samples: int, n: int, piece: Tensor) -> Tensor:
             f"the outputs of {samples} networks on {n} examples need {need / 2**30:.1f} GiB, over the limit of "
             f"{MEMORY / 2**30:.0f} GiB: predict at most {fit} examples at a time, or with fewer samples"
         )
-    return piece.new_empty(samples, n, *piece.shape[1:])

@@ -80,6 +80,8 @@ def hidden_layers(module: nn.Module) -> list[nn.Module]:
 def dropping(module: nn.Module, rate: float) -> Iterator[None]:
     """Within this block the module drops, whether it trains or not; what else it does is left as it is."""
     own = own_dropout(module)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # it skips the dropout within nn.TransformerEncoderLayer
     before = [(layer, layer.training) for layer in own]
     hooks = []
     for layer in own:
@@ -89,6 +91,7 @@ def dropping(module: nn.Module, rate: float) -> Iterator[None]:
     try:
         yield
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
         for hook in hooks:
             hook.remove()
         for layer, training in before:

@@ -7,9 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bayesrule.data import Inputs
+from bayesrule.data import Inputs, inputs
 from bayesrule.files import Tree
-from bayesrule.posteriors.base import KINDS, Context, Posterior
+from bayesrule.posteriors.base import KINDS, Context, Posterior, check_memory
 
 
 class Mixture(Posterior):
@@ -24,7 +24,11 @@ class Mixture(Posterior):
     def outputs(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
         """The same number of networks from every component, ``samples`` in all but at least one each."""
         each = max(1, samples // len(self.components))
-        return torch.cat([c.outputs(x, each, generator) for c in self.components])
+        parts = []
+        for component in self.components:
+            parts.append(component.outputs(x, each, generator))
+            check_memory(len(parts[0]) * len(self.components), inputs.length(x), parts[0][0])
+        return torch.cat(parts)
 
     def state(self) -> Tree:
         """The components, each with its kind."""

@@ -9,7 +9,7 @@ from bayesrule.priors.gaussian import Gaussian
 from bayesrule.priors.scales import RULES
 from bayesrule.priors.structured import Structured
 
-AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Flat, Structured)}
+AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Flat)}
 
 
 def choose(given: str | Prior) -> Prior:
@@ -20,12 +20,12 @@ def choose(given: str | Prior) -> Prior:
     """
     if isinstance(given, str) and given in RULES:
         return Gaussian(scale=given)
-    return naming.choose("prior", given, AVAILABLE)
+    return naming.choose("prior", given, AVAILABLE, Prior)
 
 
 def from_spec(spec: dict[str, object]) -> Prior:
     """A prior from its plain data."""
-    options: dict[str, type[naming.Named]] = {**structures.AVAILABLE, **AVAILABLE}
+    options: dict[str, type[naming.Named]] = {**structures.AVAILABLE, **AVAILABLE, Structured.name: Structured}
     prior = naming.from_spec("prior", spec, options)
     assert isinstance(prior, Prior)
     return prior

@@ -23,7 +23,10 @@ class Structured(Prior):
 
     def resolve(self, module: nn.Module) -> Structured:
         """Check that the module has these parameters."""
-        want, have = ({name: tuple(w.shape) for name, w in named.items()} for named in (self.mean, parameters(module)))
+        want, have = (
+            {name: f"{list(w.shape)} {w.dtype}" for name, w in named.items()}
+            for named in (self.mean, parameters(module))
+        )
         for name in sorted({*want, *have}):
             if want.get(name) != have.get(name):
                 shapes = f"{want.get(name, 'absent')} in the prior and {have.get(name, 'absent')} in the model"

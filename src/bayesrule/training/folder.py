@@ -80,3 +80,5 @@ def on_sigterm() -> Iterator[Termination]:
         yield termination
     finally:
         signal.signal(signal.SIGTERM, before)
+    if termination.requested:  # too late to cut anything short: all is saved, now obey
+        signal.raise_signal(signal.SIGTERM)

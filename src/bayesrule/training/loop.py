@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,17 +20,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule import likelihoods, methods, modules, priors
+from bayesrule import __version__, likelihoods, methods, modules, priors
 from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Learner, Method, Plan
+from bayesrule.naming import to_spec
 from bayesrule.posteriors import Posterior
 from bayesrule.priors import Prior
-from bayesrule.task import Task
+from bayesrule.task import Task, default_prior
 from bayesrule.training.callbacks import Callback, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
-from bayesrule.training.matching import hold_out, match
+from bayesrule.training.matching import check, hold_out, match
 from bayesrule.training.settings import DATA, Settings, default_batch_size, default_epochs
 
 START, ORDER, NOISE, END, HELD = range(5)  # what a seed is for
@@ -107,12 +108,12 @@ def resume(
     """
     folder = Folder(out) if isinstance(out, str | Path) else out
     done = folder.finished(model)
-    if done is not None:
-        return done
-    saved = folder.saved()
+    saved = folder.saved() if done is None else done.info
     data = as_data(train)
     if data.fingerprint() != saved["data"]:
         raise ValueError(f"{folder.path}: the training data are not those of the run; a resumed fit needs the same")
+    if done is not None:
+        return done
     difference = modules.difference(saved["signature"], modules.signature(model))
     if difference:
         raise ValueError(f"{folder.path}: the checkpoint does not fit the model: {difference}")
@@ -120,6 +121,8 @@ def resume(
     if (settings.val == DATA) == (val is None):
         raise ValueError(f"{folder.path}: pass val=(X, y) to resume if and only if the run was started with it")
     run = _Run.create(model, data, settings, val, callbacks, folder)
+    if run.fingerprints["val"] != saved["val"]:
+        raise ValueError(f"{folder.path}: val is not that of the run; a resumed fit needs the same")
     run.restore(saved)
     with on_sigterm() as termination:
         return run.go(termination)
@@ -133,11 +136,12 @@ class _Run:
     plan: Plan
     learner: Learner
     settings: Settings
-    fingerprint: str | None
+    fingerprints: dict[str, str | None]
     held: Batch | None
     callbacks: Sequence[Callback]
     folder: Folder | None
     step: int = 0
+    stop: bool = False
     sums: dict[str, float] = field(default_factory=dict)
     history: list[dict[str, float]] = field(default_factory=list)
     seconds: float = 0.0
@@ -154,40 +158,43 @@ class _Run:
     ) -> _Run:
         task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature)
         if settings.val == DATA:
-            held: Batch | None = as_data(val).raw()
+            given = as_data(val)
+            check(task, given.raw())
+            held: Batch | None = given.raw()
         else:
             assert not isinstance(settings.val, str)
             task, held = hold_out(task, settings.val, _seed(settings.seed, HELD))
         plan = Plan(settings.epochs, task.data.steps(settings.batch_size), settings.batch_size)
         with _seeded(settings.seed, START):
             learner = settings.method.start(task, plan)
-        fingerprint = None if folder is None else data.fingerprint()
-        return cls(task, plan, learner, settings, fingerprint, held, callbacks, folder)
+        fingerprints = {
+            "data": None if folder is None else data.fingerprint(),
+            "val": as_data(val).fingerprint() if folder is not None and settings.val == DATA else None,
+        }
+        return cls(task, plan, learner, settings, fingerprints, held, callbacks, folder)
 
     def go(self, termination: Termination) -> Posterior:
         """All epochs that are left, then the posterior."""
         if self.step == 0:
             self._checkpoint()
         with torch.random.fork_rng(devices=[]):
-            for epoch in range(self.step // self.plan.steps_per_epoch, self.plan.epochs):
-                if self._epoch(epoch, termination):
-                    break
+            while self.step < self.plan.steps and not (self.stop and self.step % self.plan.steps_per_epoch == 0):
+                self._epoch(self.step // self.plan.steps_per_epoch, termination)
         return self._finish()
 
-    def _epoch(self, epoch: int, termination: Termination) -> bool:
-        """What is left of one epoch; True when a callback asks to stop."""
-        began, stop = time.perf_counter() - self.seconds, False
+    def _epoch(self, epoch: int, termination: Termination) -> None:
+        """What is left of one epoch."""
+        began = time.perf_counter() - self.seconds
         for batch in self._left_of(epoch):
             torch.default_generator.manual_seed(_seed(self.settings.seed, NOISE, self.step))
             logs = {name: value.item() for name, value in self.learner.step(batch).items()}
             self._guard(logs, epoch)
             self.seconds = time.perf_counter() - began
-            stop = self._tell(logs, epoch) or stop
+            self._tell(logs, epoch)
             if self.folder is not None and (termination.requested or self.folder.due()):
                 self._checkpoint()
             if termination.requested:
                 raise SystemExit(143)
-        return stop
 
     def _left_of(self, epoch: int) -> Iterator[Any]:
         """The batches of an epoch that have not been learnt from."""
@@ -204,8 +211,8 @@ class _Run:
     def _last_good(self) -> str:
         return "" if self.folder is None else f"; the last good checkpoint is {self.folder.checkpoint}"
 
-    def _tell(self, logs: dict[str, float], epoch: int) -> bool:
-        """Count the step, close the epoch where it ends, call the callbacks; True when one asks to stop."""
+    def _tell(self, logs: dict[str, float], epoch: int) -> None:
+        """Count the step, close the epoch where it ends, call the callbacks, and note if one asks to stop."""
         self.step += 1
         ended = self.step % self.plan.steps_per_epoch == 0
         for name, value in logs.items():
@@ -217,9 +224,18 @@ class _Run:
                 nll = -self._posterior().predict(self.held.x).log_prob(self.held.y).mean()
                 self.history[-1]["val_nll"] = nll.item()
         progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, logs, self.history)
-        return any([callback(progress) for callback in self.callbacks])
+        self.stop = any([callback(progress) for callback in self.callbacks]) or self.stop
+
+    def _state(self) -> Tree:
+        """The learner's state, if its weights are finite still."""
+        state = self.learner.state_dict()
+        known = {name for name, t in modules.fixed(self.task.model).items() if not _finite(t)}  # -inf masks, say
+        if not _finite(state, known):
+            raise Diverged(f"the weights are no longer finite after step {self.step}{self._last_good()}")
+        return state
 
     def _posterior(self) -> Posterior:
+        self._state()
         with _seeded(self.settings.seed, END):
             posterior = self.learner.posterior()
         if self.held is not None:
@@ -229,16 +245,14 @@ class _Run:
     def _checkpoint(self) -> None:
         if self.folder is None:
             return
-        state = self.learner.state_dict()
-        if not _finite(state):
-            raise Diverged(f"the weights are no longer finite after step {self.step}{self._last_good()}")
         self.folder.save(
             {
                 "settings": self.settings.state(),
-                "data": self.fingerprint,
+                **self.fingerprints,
                 "signature": modules.signature(self.task.model),
-                "learner": state,
+                "learner": self._state(),
                 "step": self.step,
+                "stop": self.stop,
                 "sums": self.sums,
                 "history": self.history,
                 "seconds": self.seconds,
@@ -248,30 +262,32 @@ class _Run:
     def restore(self, saved: Tree) -> None:
         """Go back to a checkpoint."""
         self.learner.load_state_dict(saved["learner"])
-        self.step, self.sums, self.history = saved["step"], saved["sums"], saved["history"]
+        self.step, self.stop, self.sums, self.history = saved["step"], saved["stop"], saved["sums"], saved["history"]
         self.seconds = saved["seconds"]
 
     def _finish(self) -> Posterior:
         posterior = self._posterior()
-        if not _finite(posterior.state()):
-            raise Diverged(f"the posterior holds NaN or infinite weights after step {self.step}{self._last_good()}")
         posterior.info.update(
-            self.settings.state() | {"likelihood": self.task.likelihood.name, "n": self.task.data.n},
+            self.settings.state() | self.fingerprints,
+            likelihood=self.task.likelihood.name,
+            prior=to_spec(self.settings.prior or default_prior(self.task.likelihood)),
+            n=self.task.data.n,
             history=self.history,
             seconds=self.seconds,
-            versions={"python": platform.python_version(), "torch": str(torch.__version__)},
+            versions={"bayesrule": __version__, "python": platform.python_version(), "torch": str(torch.__version__)},
         )
         if self.folder is not None:
             self.folder.finish(posterior)
         return posterior
 
 
-def _finite(tree: Tree) -> bool:
+def _finite(tree: Tree, known: Collection[str] = ()) -> bool:
+    """Whether all numbers in a tree are finite, but for entries whose names are ``known`` not to be."""
     if isinstance(tree, Tensor):
         return not tree.is_floating_point() or bool(tree.isfinite().all())
     if isinstance(tree, dict):
-        return all(_finite(value) for value in tree.values())
-    return all(_finite(value) for value in tree) if isinstance(tree, list | tuple) else True
+        return all(_finite(value, known) for name, value in tree.items() if name not in known)
+    return all(_finite(value, known) for value in tree) if isinstance(tree, list | tuple) else True
 
 
 def _seed(*key: int) -> int:

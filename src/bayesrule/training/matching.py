@@ -6,11 +6,13 @@ intervals too narrow. Held-out data give the noise that predictions really have.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import torch
 
-from bayesrule.data import Arrays, Batch, splits
+from bayesrule import modules
+from bayesrule.data import Arrays, Batch, inputs, splits
 from bayesrule.posteriors import Posterior
 from bayesrule.task import Task
 
@@ -29,10 +31,23 @@ def hold_out(task: Task, share: float | None, seed: int) -> tuple[Task, Batch | 
         share = max(0.1, min(0.2, ENOUGH / n)) if task.likelihood.unknowns() and n >= FEWEST else 0.0
     elif not 0 <= share < 1:
         raise ValueError(f"val must be held-out data (X, y), or a share of the training data in [0, 1), not {share}")
+    elif share and not isinstance(data, Arrays):
+        raise ValueError(f"val={share} cannot be cut from data behind a loader: give held-out data, val=(X, y)")
     if share == 0 or not isinstance(data, Arrays):
         return task, None
     rest, held = splits.hold_out(data.y if data.y.ndim == 1 else torch.zeros(n), share, seed)
     return replace(task, data=data.take(rest)), data.take(held).raw()
+
+
+def check(task: Task, held: Batch) -> None:
+    """Refuse held-out data that do not fit the task, before any training."""
+    scaling = task.data.scaling
+    x = inputs.each(lambda t: t[:1], held.x)
+    x = x if scaling.inputs is None else inputs.each(scaling.inputs.forward, x)
+    with torch.no_grad():
+        outputs = modules.try_call(copy.deepcopy(task.model).eval(), inputs.to(x, modules.dtype_of(task.model)))
+    y = held.y if scaling.targets is None else scaling.targets.forward(held.y)
+    task.likelihood.check(outputs.expand(len(held.y), *outputs.shape[1:]), y)
 
 
 def match(posterior: Posterior, held: Batch, samples: int = 32) -> None:

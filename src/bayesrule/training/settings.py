@@ -37,6 +37,9 @@ class Settings:
             if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
             object.__setattr__(self, name, int(value))
+        if isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or self.seed < 0:
+            raise ValueError(f"seed must be a whole number of at least 0, not {self.seed!r}")
+        object.__setattr__(self, "seed", int(self.seed))
 
     def state(self) -> dict[str, Tree]:
         """Plain data, for a file."""
