@@ -33,13 +33,13 @@ def test_digits_at_the_first_try():
 
 @pytest.mark.slow
 def test_swag_on_ten_splits_of_digits():
-    """Ten splits and starts: SWAG's mean gain in NLL over MAP is more than two standard errors above zero."""
+    """Ten splits and starts: SWAG has less NLL than MAP on at least eight, which chance alone does in 5.5 %."""
     gains = []
     for seed in range(10):
         split = load("digits", seed=seed)
         nll = {m: br.evaluate(fitted(split, m, seed), split.test, bootstrap=0)["nll"] for m in ("map", "swag")}
         gains.append(nll["map"] - nll["swag"])
-    assert statistics.mean(gains) > 2 * statistics.stdev(gains) / len(gains) ** 0.5, gains
+    assert sum(gain > 0 for gain in gains) >= 8, gains
 
 
 @pytest.mark.slow

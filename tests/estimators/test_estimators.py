@@ -41,9 +41,9 @@ def test_the_check_that_needs_another_environment():
         for estimator in (BayesianClassifier(), BayesianRegressor()):
             check_array_api_input("", estimator, "numpy", expect_only_array_outputs=False)
     """
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, env=os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1"}
-    )
+    environment = os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1"}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 def waves(n=400, noise=0.5, seed=0):

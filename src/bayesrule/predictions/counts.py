@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from bayesrule.predictions import targets
-from bayesrule.predictions.base import Prediction, fraction, log_mean, per_example, sampled, tails
+from bayesrule.predictions.base import fraction, log_mean, sampled
 from bayesrule.predictions.bisection import bisect
+from bayesrule.predictions.numbers import Numbers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Counts(Prediction):
+class Counts(Numbers):
     """A mixture of S Poisson distributions, from log-rates ``[S, B, ...]``.
 
     ::
@@ -55,26 +56,6 @@ class Counts(Prediction):
         """Population variance of the networks' rates."""
         return self.log_rates.exp().var(0, correction=0)
 
-    @property
-    def variance(self) -> Tensor:
-        """Variance of the count."""
-        return self.total
-
-    @property
-    def std(self) -> Tensor:
-        """Standard deviation of the count."""
-        return self.total.sqrt()
-
-    @property
-    def uncertainty(self) -> Tensor:
-        """Standard deviation, averaged over the targets of an example."""
-        return per_example(self.std)
-
-    @property
-    def point(self) -> Tensor:
-        """Mean count."""
-        return self.mean
-
     def target(self, y: Tensor) -> Tensor:
         """Whole numbers in the dtype of the log-rates."""
         return targets.counts(y, self.shape).to(self.log_rates)
@@ -99,11 +80,6 @@ class Counts(Prediction):
         while (self._cdf(high) < level).any():
             high = 2 * high
         return bisect(torch.full_like(high, -1), high, lambda k: self._cdf(k) < level, whole=True).to(self.log_rates)
-
-    def interval(self, level: float) -> tuple[Tensor, Tensor]:
-        """The ``(1 − level)/2`` and ``(1 + level)/2`` quantiles, ends included: it holds ``level`` or more."""
-        low, high = tails(level)
-        return self.quantile(low), self.quantile(high)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Counts ``[n, B, ...]``."""

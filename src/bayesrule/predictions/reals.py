@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.special import ndtr, ndtri
 
 from bayesrule.predictions import targets
-from bayesrule.predictions.base import Prediction, fraction, log_mean, per_example, sampled, tails
+from bayesrule.predictions.base import fraction, log_mean, sampled
 from bayesrule.predictions.bisection import bisect
+from bayesrule.predictions.numbers import Numbers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Reals(Prediction):
+class Reals(Numbers):
     """A mixture of S normal distributions, from means ``[S, B, ...]`` and standard deviations that broadcast to them.
 
     ::
@@ -72,26 +73,6 @@ class Reals(Prediction):
         """Population variance of the networks' means."""
         return self.means.var(0, correction=0)
 
-    @property
-    def variance(self) -> Tensor:
-        """Variance of y, noise included."""
-        return self.total
-
-    @property
-    def std(self) -> Tensor:
-        """Standard deviation of y, noise included."""
-        return self.total.sqrt()
-
-    @property
-    def uncertainty(self) -> Tensor:
-        """Standard deviation, averaged over the targets of an example."""
-        return per_example(self.std)
-
-    @property
-    def point(self) -> Tensor:
-        """Mean of y."""
-        return self.mean
-
     def target(self, y: Tensor) -> Tensor:
         """Finite real numbers in the dtype of the means."""
         return targets.reals(y, self.shape).to(self.means)
@@ -116,11 +97,6 @@ class Reals(Prediction):
         level = fraction("q", float(q))
         parts = self.means + self.stds * ndtri(torch.as_tensor(level, dtype=torch.float64)).to(self.means)
         return bisect(parts.amin(0), parts.amax(0), lambda y: self.cdf(y) < level)
-
-    def interval(self, level: float) -> tuple[Tensor, Tensor]:
-        """Lower and upper end of the central interval that holds probability ``level``."""
-        low, high = tails(level)
-        return self.quantile(low), self.quantile(high)
 
     def crps(self, y: Tensor) -> Tensor:
         """Continuous ranked probability score ``∫ (cdf(t) − [t ≥ y])² dt``, in units of y; less is better.

@@ -1,0 +1,53 @@
+"""What reals and counts have in common: a mean, a variance, quantiles."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bayesrule.predictions.base import Prediction, per_example, tails
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Numbers(Prediction):
+    """A prediction of numbers; uncertainties are variances, in units of y²."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> Tensor:
+        """Mean of y."""
+
+    @abstractmethod
+    def cdf(self, y: float | Tensor) -> Tensor:
+        """Probability of a value up to ``y``, a number or a tensor of the targets' shape."""
+
+    @abstractmethod
+    def quantile(self, q: float | Tensor) -> Tensor:
+        """The least y with ``cdf(y) ≥ q``, of the targets' shape; ``[Q, B, ...]`` for a tensor ``[Q]``."""
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of y, noise included."""
+        return self.total
+
+    @property
+    def std(self) -> Tensor:
+        """Standard deviation of y, noise included."""
+        return self.total.sqrt()
+
+    @property
+    def uncertainty(self) -> Tensor:
+        """Standard deviation, averaged over the targets of an example."""
+        return per_example(self.std)
+
+    @property
+    def point(self) -> Tensor:
+        """The mean."""
+        return self.mean
+
+    def interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """The central interval between two quantiles; that of counts, ends included, holds ``level`` or more."""
+        low, high = tails(level)
+        return self.quantile(low), self.quantile(high)
