@@ -32,17 +32,6 @@ def test_digits_at_the_first_try():
 
 
 @pytest.mark.slow
-def test_swag_on_ten_splits_of_digits():
-    """Ten splits and starts: SWAG has less NLL than MAP on at least eight, which chance alone does in 5.5 %."""
-    gains = []
-    for seed in range(10):
-        split = load("digits", seed=seed)
-        nll = {m: br.evaluate(fitted(split, m, seed), split.test, bootstrap=0)["nll"] for m in ("map", "swag")}
-        gains.append(nll["map"] - nll["swag"])
-    assert sum(gain > 0 for gain in gains) >= 8, gains
-
-
-@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_intervals_on_concrete_cover(seed):

@@ -20,7 +20,7 @@ class MCDropout(Method):
     """MAP under random masks; the same masks at prediction are draws from an approximate posterior (Gal 2016).
 
     ``rate``: the probability with which the inputs of hidden layers are dropped, for a module that has no dropout
-    layers of its own. ``lr``: Adam's learning rate at the start.
+    layers of its own. ``lr``: Adam's learning rate after the warm-up.
     """
 
     name: ClassVar[str] = "mc-dropout"

@@ -33,8 +33,8 @@ class SWAG(Method):
     those networks are the posterior.
 
     ``rank``: K. ``burn_in``: the share of training before the first snapshot. ``snapshots``: how many, evenly spaced
-    over the rest. ``lr``: Adam's learning rate at the start. ``wander``: the constant rate while snapshots are taken,
-    as a share of ``lr``.
+    over the rest. ``lr``: Adam's learning rate after the warm-up. ``wander``: the constant rate while snapshots are
+    taken, as a share of ``lr``.
     """
 
     name: ClassVar[str] = "swag"
