@@ -157,10 +157,10 @@ class _Run:
         folder: Folder | None,
     ) -> _Run:
         task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature)
+        held: Batch | None
         if settings.val == DATA:
-            given = as_data(val)
-            check(task, given.raw())
-            held: Batch | None = given.raw()
+            held = as_data(val).raw()
+            check(task, held)
         else:
             assert not isinstance(settings.val, str)
             task, held = hold_out(task, settings.val, _seed(settings.seed, HELD))
