@@ -13,7 +13,19 @@ from __future__ import annotations
 
 __version__ = "0.1.0"
 
-from bayesrule import data, likelihoods, methods, models, posteriors, predictions, priors, structures, training
+from bayesrule import (
+    data,
+    likelihoods,
+    methods,
+    models,
+    nn,
+    optim,
+    posteriors,
+    predictions,
+    priors,
+    structures,
+    training,
+)
 from bayesrule.evaluate import evaluate
 from bayesrule.posteriors import load
 from bayesrule.task import Task
@@ -28,6 +40,8 @@ __all__ = [
     "load",
     "methods",
     "models",
+    "nn",
+    "optim",
     "posteriors",
     "predictions",
     "priors",

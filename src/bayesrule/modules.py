@@ -8,6 +8,7 @@ is given, except `reinitialise` and `refresh_batch_norm`, whose purpose that is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +44,23 @@ def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None
 def _forward(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None) -> object:
     args = x if isinstance(x, tuple) else () if isinstance(x, dict) else (x,)
     kwargs = x if isinstance(x, dict) else {}
-    return module(*args, **kwargs) if state is None else functional_call(module, dict(state), args, kwargs)
+    return module(*args, **kwargs) if state is None else run(module, state, args, kwargs)
+
+
+def run(module: nn.Module, state: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``module(*args, **kwargs)`` under other tensors, given once where the module shares one; it is left as it was.
+
+    torch's own way with shared tensors leaves the new ones behind in a layer that is reachable by two names.
+    """
+    first: dict[int, str] = {}
+    everywhere = dict(state)
+    for path, layer in module.named_modules():  # each layer once
+        for name, p in layer.named_parameters(recurse=False, remove_duplicate=False):
+            full = f"{path}.{name}" if path else name
+            original = first.setdefault(id(p), full)
+            if original in state:
+                everywhere[full] = state[original]
+    return functional_call(module, everywhere, args, kwargs, tie_weights=False)
 
 
 def _one_tensor(module: nn.Module, outputs: object) -> Tensor:

@@ -77,16 +77,17 @@ class Task:
         """One epoch in the order that ``seed`` says."""
         return self.data.batches(batch_size, seed)
 
+    def nll(self, outputs: Tensor, y: Tensor, likelihood: Likelihood) -> Tensor:
+        """Mean −log p(y|f) of a batch under a likelihood, that of the task or one with better unknowns."""
+        if not isinstance(self.data, Arrays):
+            y = likelihood.check(outputs, y)
+        return -likelihood.log_prob(outputs, y).mean()
+
     def loss(
         self, outputs: Tensor, y: Tensor, likelihood: Likelihood, penalty: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mean −log p(y|f) + (η/N)·penalty, and its two terms apart.
-
-        ``penalty`` is −log p(w) for a point, KL(q‖p) for a distribution.
-        """
-        if not isinstance(self.data, Arrays):
-            y = likelihood.check(outputs, y)
-        nll = -likelihood.log_prob(outputs, y).mean()
+        """Mean −log p(y|f) + (η/N)·penalty, and its two terms apart; ``penalty`` is −log p(w)."""
+        nll = self.nll(outputs, y, likelihood)
         penalty = self.weight * penalty
         loss = nll + penalty
         return loss, {"loss": loss.detach(), "nll": nll.detach(), "penalty": penalty.detach()}

@@ -9,7 +9,8 @@ from torch import nn
 
 import bayesrule as br
 from bayesrule import files
-from bayesrule.methods import MAP, MLE, SWAG, DropoutEnsemble, Ensemble, MCDropout, Plan
+from bayesrule.methods import BBB, MAP, MLE, SWAG, DropoutEnsemble, Ensemble, MCDropout, Plan
+from bayesrule.optim import Group, Plateau, Recipe
 from bayesrule.posteriors import Dropout, Gaussian, Mixture, Particles
 
 METHODS = {
@@ -19,6 +20,18 @@ METHODS = {
     "ensemble": (Ensemble(members=2), Mixture),
     "dropout-ensemble": (DropoutEnsemble(members=2), Mixture),
     "swag": (SWAG(rank=3, snapshots=4), Gaussian),
+    "bbb": (BBB(), Gaussian),
+    "bbb, local": (BBB(estimator="local-reparam"), Gaussian),
+    "bbb, by turns": (
+        BBB(
+            lr=0.5,
+            gradient="path",
+            alternate=1,
+            optimizer=Recipe("sgd", {"momentum": 0.5}),
+            deviations=Group(schedule=Plateau("penalty")),
+        ),
+        Gaussian,
+    ),
     "multi-swag": (Ensemble(2, SWAG(rank=3, snapshots=4)), Mixture),
 }
 every_method = pytest.mark.parametrize("method", [m for m, _ in METHODS.values()], ids=list(METHODS))

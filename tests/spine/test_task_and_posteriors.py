@@ -1,10 +1,12 @@
 """What a task refuses, and what a posterior promises."""
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import classes, mlp
+from networks import classes, mlp, zoo
 from torch import nn
 
 import bayesrule as br
@@ -186,3 +188,16 @@ class Bare(nn.Module):
 def test_an_ensemble_needs_fresh_starts():
     with pytest.raises(ValueError, match=r"cannot draw a fresh start for parameter 'scale' .*reset_parameters"):
         br.fit(Bare(), (X, Y), "ensemble", epochs=1)
+
+
+def test_running_under_other_weights_leaves_a_shared_layer_as_it_was():
+    model, (x, _) = zoo()["shared, unused and frozen"]
+    before = copy.deepcopy(model.state_dict())
+    other = {name: (2 * p).detach().requires_grad_() + 0 for name, p in modules.parameters(model).items()}
+    doubled = copy.deepcopy(model)
+    with torch.no_grad():
+        for p in modules.parameters(doubled).values():
+            p.mul_(2)
+    torch.testing.assert_close(modules.call(model, x, other), doubled(x))
+    assert all(torch.equal(w, before[name]) for name, w in model.state_dict().items())
+    assert all(p.is_leaf for p in copy.deepcopy(model).parameters())

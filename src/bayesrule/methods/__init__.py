@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from bayesrule import naming
+from bayesrule import naming, optim
 from bayesrule.methods.base import Learner, Method, Plan
+from bayesrule.methods.bbb import BBB
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.ensemble import DropoutEnsemble, Ensemble
 from bayesrule.methods.point import MAP, MLE
 from bayesrule.methods.swag import SWAG
 
 AVAILABLE: dict[str, type[Method]] = {
-    method.name: method for method in (MLE, MAP, MCDropout, Ensemble, DropoutEnsemble, SWAG)
+    method.name: method for method in (MLE, MAP, MCDropout, Ensemble, DropoutEnsemble, SWAG, BBB)
 }
 
 
@@ -18,7 +19,7 @@ def available() -> set[str]:
     """The names that ``br.fit(method=...)`` takes.
 
     >>> sorted(available())
-    ['dropout-ensemble', 'ensemble', 'map', 'mc-dropout', 'mle', 'swag']
+    ['bbb', 'dropout-ensemble', 'ensemble', 'map', 'mc-dropout', 'mle', 'swag']
     """
     return set(AVAILABLE)
 
@@ -30,11 +31,15 @@ def choose(given: str | Method) -> Method:
 
 def from_spec(spec: dict[str, object]) -> Method:
     """A method from its plain data."""
-    return naming.from_spec("method", spec, AVAILABLE)
+    parts: dict[str, type[naming.Named]] = {kind.name: kind for kind in (optim.Group, optim.Recipe)}
+    method = naming.from_spec("method", spec, AVAILABLE | parts | optim.SCHEDULES)
+    assert isinstance(method, Method)
+    return method
 
 
 __all__ = [
     "AVAILABLE",
+    "BBB",
     "MAP",
     "MLE",
     "SWAG",

@@ -10,6 +10,7 @@ from bayesrule.data import Batch
 from bayesrule.files import Tree
 from bayesrule.methods.base import Learner, Logs, Method, Plan, context
 from bayesrule.methods.point import PointLearner
+from bayesrule.optim import Group
 from bayesrule.posteriors import Dropout, Posterior
 from bayesrule.posteriors.dropout import dropping
 from bayesrule.task import Task
@@ -36,7 +37,7 @@ class MCDropout(Method):
         """MAP with dropout; a module with nothing to drop is refused here."""
         with dropping(task.model, self.rate):
             pass
-        return DropoutLearner(PointLearner(task, plan, self.lr), self.rate)
+        return DropoutLearner(PointLearner(task, plan, Group(lr=self.lr)), self.rate)
 
 
 class DropoutLearner(Learner):

@@ -14,7 +14,9 @@ from bayesrule import modules
 from bayesrule.data import Batch
 from bayesrule.files import Tree
 from bayesrule.methods.base import Learner, Logs, Method, Plan, context
-from bayesrule.methods.point import PointLearner, cosine
+from bayesrule.methods.point import PointLearner
+from bayesrule.optim import Cosine, Group, Schedule, WarmUp
+from bayesrule.optim.schedules import History
 from bayesrule.posteriors import Gaussian, Particles, Posterior
 from bayesrule.structures import LowRank
 from bayesrule.task import Task
@@ -60,11 +62,22 @@ class SWAG(Method):
         first = min(math.ceil(self.burn_in * plan.steps), plan.steps - 2)
         count = min(self.snapshots, plan.steps - first)
         at = {first + math.ceil((i + 1) * (plan.steps - first) / count) for i in range(count)}
-        return SWAGLearner(PointLearner(task, plan, self.lr, self.schedule), at, self.rank)
+        group = Group(lr=self.lr, schedule=Settle(self.burn_in, self.wander))
+        return SWAGLearner(PointLearner(task, plan, group), at, self.rank)
 
-    def schedule(self, done: float) -> float:
-        """Half a cosine down to ``wander`` in the burn-in, then constant."""
-        return self.wander + (1 - self.wander) * cosine(done / self.burn_in if self.burn_in else 1.0)
+
+@dataclass(frozen=True)
+class Settle(Schedule):
+    """Warm-up, half a cosine down to ``level`` within the share ``burn_in`` of the steps, then constant."""
+
+    name: ClassVar[str] = "settle"
+    burn_in: float
+    level: float
+
+    def at(self, done: float, history: History) -> float:
+        """The rise times the fall."""
+        fall = Cosine(warm_up=0)(min(done / self.burn_in, 1.0) if self.burn_in else 1.0)
+        return WarmUp()(done) * (self.level + (1 - self.level) * fall)
 
 
 class SWAGLearner(Learner):

@@ -6,10 +6,12 @@ from bayesrule import naming, structures
 from bayesrule.priors.base import Prior
 from bayesrule.priors.flat import Flat
 from bayesrule.priors.gaussian import Gaussian
+from bayesrule.priors.laplace import Laplace
+from bayesrule.priors.mixture import ScaleMixture
 from bayesrule.priors.scales import RULES
 from bayesrule.priors.structured import Structured
 
-AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Flat)}
+AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Laplace, ScaleMixture, Flat)}
 
 
 def choose(given: str | Prior) -> Prior:
@@ -31,4 +33,15 @@ def from_spec(spec: dict[str, object]) -> Prior:
     return prior
 
 
-__all__ = ["AVAILABLE", "RULES", "Flat", "Gaussian", "Prior", "Structured", "choose", "from_spec"]
+__all__ = [
+    "AVAILABLE",
+    "RULES",
+    "Flat",
+    "Gaussian",
+    "Laplace",
+    "Prior",
+    "ScaleMixture",
+    "Structured",
+    "choose",
+    "from_spec",
+]

@@ -20,3 +20,10 @@ class Prior(Named, ABC):
     @abstractmethod
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """log p(w), summed over all parameters, normalised where the prior can be."""
+
+    def divergence(self, means: Mapping[str, Tensor], stds: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+        """KL(N(means, stds²)‖p) in closed form, by parameter, or under the name ``""`` where it is no such sum.
+
+        None: there is no closed form, and whoever asks has to sample.
+        """
+        return None

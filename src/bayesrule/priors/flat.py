@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,3 +25,7 @@ class Flat(Prior):
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Zero."""
         return next(iter(parameters.values())).new_zeros(())
+
+    def divergence(self, means: Mapping[str, Tensor], stds: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Minus the entropy of q, Σ_j −½ log 2πe s_j²: the divergence from p(w) = 1."""
+        return {name: -(s.log() + 0.5 * math.log(2 * math.pi * math.e)).sum() for name, s in stds.items()}

@@ -1,4 +1,4 @@
-"""Independent normal weights, with one scale, a scale per layer or parameter, or a scale by rule."""
+"""Independent normal weights."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bayesrule.modules import Parameters, is_norm, owners, parameters
-from bayesrule.naming import unknown
-from bayesrule.priors.base import Prior
-from bayesrule.priors.scales import RULES, scales
-
-Value = float | Tensor
+from bayesrule.modules import Parameters, parameters
+from bayesrule.priors.independent import Independent, Value
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian(Prior):
+class Gaussian(Independent):
     """p(w) = Π_j N(w_j; mean_j, scale_j²).
 
     ``scale``: one number for all weights; a rule (``"fan-in"``, ``"glorot"``, ``"kaiming"``); or a mapping from the
@@ -33,39 +29,20 @@ class Gaussian(Prior):
     """
 
     name: ClassVar[str] = "gaussian"
-    scale: float | str | Mapping[str, Value] = 1.0
-    mean: float | Mapping[str, Value] | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.scale, str):
-            if self.scale not in RULES:
-                raise unknown("scale rule", self.scale, RULES)
-            return
-        for name, value in self.scale.items() if isinstance(self.scale, Mapping) else [("", self.scale)]:
-            tensor = torch.as_tensor(value)
-            if not bool(((tensor > 0) & tensor.isfinite()).all()):
-                where = f" of {name!r}" if name else ""
-                raise ValueError(f"the prior scale{where} must be positive and finite, not {value}")
-
-    def resolve(self, module: nn.Module) -> Gaussian:
-        """One scale and one mean for each parameter of the module, by name."""
-        scale = scales(self.scale, module) if isinstance(self.scale, str) else _spread(self.scale, module, "scale")
-        if self.mean is None:
-            mean: Mapping[str, Value] = {
-                name: float(is_norm(layer) and name.rpartition(".")[2] == "weight")
-                for name, layer in owners(module).items()
-            }
-        else:
-            mean = _spread(self.mean, module, "mean")
-        return Gaussian(scale, mean)
 
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Σ_j −½((w_j − mean_j)/scale_j)² − log scale_j − ½ log 2π."""
-        if not isinstance(self.scale, Mapping) or not isinstance(self.mean, Mapping):
-            raise ValueError("this prior is not bound to a module yet: call prior.resolve(module) first")
-        names = list(parameters)
-        scales, means = [self.scale[name] for name in names], [self.mean[name] for name in names]
-        return _LogDensity.apply(scales, means, *parameters.values())  # type: ignore[no-untyped-call]
+        return _LogDensity.apply(*self.bound(parameters), *parameters.values())  # type: ignore[no-untyped-call]
+
+    def divergence(self, means: Mapping[str, Tensor], stds: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """KL(N(m, s²)‖p) = Σ_j ½((m_j − mean_j)² + s_j²)/scale_j² − ½ − log(s_j/scale_j).
+
+        >>> half = {"weight": torch.full((1, 4), 0.5), "bias": torch.full((1,), 0.5)}
+        >>> Gaussian(0.5, mean=0.5).resolve(nn.Linear(4, 1)).divergence(half, half)
+        {'weight': tensor(0.), 'bias': tensor(0.)}
+        """
+        values = _Divergence.apply(*self.bound(means), *means.values(), *stds.values())  # type: ignore[no-untyped-call]
+        return dict(zip(means, values.unbind(), strict=True))
 
     def sample(self, module: nn.Module, generator: torch.Generator | None = None) -> Parameters:
         """One draw of all the module's parameters."""
@@ -78,6 +55,15 @@ class Gaussian(Prior):
         }
 
 
+def _centred(w: Tensor, mean: Value) -> Tensor:
+    return w if isinstance(mean, float) and mean == 0.0 else w - mean
+
+
+def _log_total(scale: Value, count: int) -> float:
+    """Σ_j log scale_j over ``count`` weights."""
+    return count * (math.log(scale) if isinstance(scale, float) else float(scale.log().mean()))
+
+
 class _LogDensity(torch.autograd.Function):
     """Σ log N(w; mean, scale²) and its gradient (mean − w)/scale² as one node, over all parameters at a time."""
 
@@ -87,10 +73,9 @@ class _LogDensity(torch.autograd.Function):
         total = weights[0].new_zeros(())
         pulls = []
         for w, scale, mean in zip(weights, scales, means, strict=True):
-            centred = w if isinstance(mean, float) and mean == 0.0 else w - mean
+            centred = _centred(w, mean)
             pulls.append(centred * -(scale**-2))
-            log_scale = math.log(scale) if isinstance(scale, float) else float(scale.log().mean())
-            constant = w.numel() * (log_scale + 0.5 * math.log(2 * math.pi))
+            constant = _log_total(scale, w.numel()) + 0.5 * w.numel() * math.log(2 * math.pi)
             total += 0.5 * torch.dot(centred.flatten(), pulls[-1].flatten()) - constant
         ctx.save_for_backward(*pulls)
         return total
@@ -101,24 +86,28 @@ class _LogDensity(torch.autograd.Function):
         return None, None, *torch._foreach_mul(ctx.saved_tensors, grads[0])
 
 
-def _spread(given: float | Mapping[str, Value], module: nn.Module, what: str) -> dict[str, Value]:
-    """One value for each parameter, from a number or from the longest matching name in a mapping."""
-    named = dict(given) if isinstance(given, Mapping) else {"": given}
-    found: dict[str, Value] = {}
-    used = set()
-    for name, w in parameters(module).items():
-        matches = [key for key in named if key == "" or name == key or name.startswith(key + ".")]
-        if not matches:
-            raise ValueError(f"the prior has no {what} for parameter {name!r}: add it, its layer, or '' for the rest")
-        key = max(matches, key=len)
-        value = named[key]
-        if isinstance(value, Tensor) and value.shape not in (w.shape, ()):
-            raise ValueError(
-                f"the prior {what} {key!r} has shape {tuple(value.shape)}, parameter {name!r} {tuple(w.shape)}"
-            )
-        found[name] = value.to(w.dtype) if isinstance(value, Tensor) else float(value)
-        used.add(key)
-    for key in named:
-        if key and key not in used:
-            raise unknown(f"name in the prior's {what}", key, list(parameters(module)))
-    return found
+class _Divergence(torch.autograd.Function):
+    """KL(N(m, s²)‖N(mean, scale²)) of each parameter as one node; gradients (m − mean)/scale² and s/scale² − 1/s."""
+
+    @staticmethod
+    def forward(ctx: Any, scales: list[Value], means: list[Value], *q: Tensor) -> Tensor:
+        """One value for each parameter: ``q`` holds all means of q, then all its deviations."""
+        ctx.scales, ctx.means = scales, means
+        ctx.save_for_backward(*q)
+        values = []
+        for m, s, scale, mean in zip(q[: len(scales)], q[len(scales) :], scales, means, strict=True):
+            away, wide = (_centred(m, mean) / scale).flatten(), (s / scale).flatten()
+            values.append(0.5 * (torch.dot(away, away) + torch.dot(wide, wide) - m.numel()) - wide.log().sum())
+        return torch.stack(values)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        """The gradients times what comes from above."""
+        q, count = ctx.saved_tensors, len(ctx.scales)
+        above = grads[0].unbind()
+        to_m = [
+            _centred(m, mean) * (g / scale**2)
+            for m, g, scale, mean in zip(q[:count], above, ctx.scales, ctx.means, strict=True)
+        ]
+        to_s = [(s / scale**2 - 1 / s) * g for s, g, scale in zip(q[count:], above, ctx.scales, strict=True)]
+        return None, None, *to_m, *to_s

@@ -37,3 +37,11 @@ class Structured(Prior):
         """log N(w; mean, Σ)."""
         difference = flatten({name: parameters[name] - m for name, m in self.mean.items()})
         return self.covariance.log_prob(difference)
+
+    def divergence(self, means: Mapping[str, Tensor], stds: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """½(tr Σ⁻¹S + dᵀΣ⁻¹d − P + log |Σ| − log |S|) with S = diag(stds²) and d the distance of the means."""
+        difference = flatten({name: means[name] - m for name, m in self.mean.items()})
+        std = flatten({name: stds[name] for name in self.mean})
+        trace = (self.covariance.precision_diagonal * std.square()).sum()
+        total = trace + self.covariance.quadratic(difference) - std.numel() + self.covariance.logdet()
+        return {"": 0.5 * total - std.log().sum()}

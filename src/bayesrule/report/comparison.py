@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,11 @@ def versions() -> dict[str, str]:
     """What the numbers were made with."""
     packages = {name: version(name) for name in ("bayesrule", "torch", "numpy")}
     return packages | {"python": platform.python_version()}
+
+
+def machine() -> str:
+    """What the numbers were made on."""
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
 
 
 @dataclass(frozen=True, eq=False)

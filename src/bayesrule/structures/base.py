@@ -24,6 +24,11 @@ class Structure(Named, ABC):
     def diagonal(self) -> Tensor:
         """The P marginal variances."""
 
+    @property
+    @abstractmethod
+    def precision_diagonal(self) -> Tensor:
+        """The diagonal of Σ⁻¹: inverse variances given all other numbers."""
+
     @abstractmethod
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """``count`` draws from N(0, Σ), one a row."""

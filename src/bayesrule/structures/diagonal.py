@@ -32,6 +32,11 @@ class Diagonal(Structure):
         """The variances themselves."""
         return self.variance
 
+    @property
+    def precision_diagonal(self) -> Tensor:
+        """1 / variance_j."""
+        return 1 / self.variance
+
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """√v ∘ ε with ε ~ N(0, I)."""
         noise = torch.randn(count, self.size, generator=generator, dtype=self.variance.dtype)

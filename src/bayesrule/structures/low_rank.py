@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -34,6 +35,13 @@ class LowRank(Structure):
         """variance_j + Σ_k F_jk²."""
         return self.variance + self.factor.square().sum(1)
 
+    @property
+    def precision_diagonal(self) -> Tensor:
+        """By Woodbury: 1/v_j − ‖row j of D⁻¹F L⁻ᵀ‖², where LLᵀ = I + FᵀD⁻¹F."""
+        scaled = self.factor / self.variance[:, None]
+        inner = torch.linalg.solve_triangular(self._cholesky, scaled.T, upper=False)
+        return 1 / self.variance - inner.square().sum(0)
+
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """√v ∘ ε₁ + F ε₂ with independent standard normal ε₁, ε₂."""
         dtype = self.variance.dtype
@@ -44,13 +52,14 @@ class LowRank(Structure):
     def quadratic(self, v: Tensor) -> Tensor:
         """By Woodbury: vᵀD⁻¹v − ‖L⁻¹FᵀD⁻¹v‖², where LLᵀ = I + FᵀD⁻¹F."""
         scaled = v / self.variance
-        inner = torch.linalg.solve_triangular(self._cholesky(), (self.factor.T @ scaled)[:, None], upper=False)
+        inner = torch.linalg.solve_triangular(self._cholesky, (self.factor.T @ scaled)[:, None], upper=False)
         return v @ scaled - inner.square().sum()
 
     def logdet(self) -> Tensor:
         """log |D| + log |I + FᵀD⁻¹F|."""
-        return self.variance.log().sum() + 2 * self._cholesky().diagonal().log().sum()
+        return self.variance.log().sum() + 2 * self._cholesky.diagonal().log().sum()
 
+    @cached_property
     def _cholesky(self) -> Tensor:
         rank = self.factor.shape[1]
         inner = self.factor.T @ (self.factor / self.variance[:, None])

@@ -1,0 +1,77 @@
+"""Repeat an experiment of the documents behind this library, and say whether its claims hold.
+
+Writes figure.png and result.json (each claim, what was measured, whether it held) to a directory. Quick by default, on
+embedded data; --full is on the data of the document, at length, and goes on where it stopped when it is interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from bayesrule.cli import options
+from bayesrule.cli.terminal import say, show_json, show_table
+from bayesrule.files import write_atomically
+from bayesrule.naming import unknown
+
+EPILOG = """examples:
+  bayesrule reproduce
+  bayesrule reproduce path-derivative
+  bayesrule reproduce kl-weights --full --jobs 2 --data-dir data --out results/kl-weights"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the experiment; none lists them")
+    parser.add_argument("--full", action="store_true", help="on the document's data and at its length")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes side by side (1)")
+    options.where_data(parser)
+    options.seed(parser)
+    options.about_output(parser, "where the result goes (results/NAME)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run, draw, write."""
+    from bayesrule import experiments  # matplotlib takes a while
+    from bayesrule.report.comparison import machine, versions
+
+    known = experiments.EXPERIMENTS
+    if args.name is None:
+        show_table(["experiment", "what"], [[name, experiments.about(name)] for name in known])
+        return
+    if args.name not in known:
+        raise unknown("experiment", args.name, known)
+    if args.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
+    given = options.given(args)
+    folder = Path(args.out or f"results/{args.name}{'-full' if args.full else ''}")
+    began = time.perf_counter()
+    setting = experiments.Setting(
+        args.full, given.get("seed", 0), given.get("data_dir"), args.jobs, folder / "trials", say
+    )
+    result = known[args.name](setting)
+    plain = {
+        "experiment": args.name,
+        "claims": [vars(claim) for claim in result.claims],
+        "notes": list(result.notes),
+        "command": args.command,
+        "full": args.full,
+        "seed": setting.seed,
+        "seconds": round(time.perf_counter() - began, 1),
+        "versions": versions(),
+        "machine": machine(),
+        "data": result.data,
+    }
+    write_atomically(folder / "figure.png", experiments.png(result))
+    write_atomically(folder / "result.json", json.dumps(plain, indent=1))
+    if args.json:
+        show_json(plain)
+    else:
+        for claim in result.claims:
+            print(f"{'held    ' if claim.held else 'NOT held'}  {claim.says} ({claim.source})")
+            print(f"          {claim.measured}")
+        for note in result.notes:
+            print(note)
+    say(f"wrote {folder / 'result.json'} and {folder / 'figure.png'}")

@@ -1,0 +1,56 @@
+"""What an experiment is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+
+def _silent(line: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How to run an experiment.
+
+    ``full``: on the data and at the length of the document rather than in minutes on embedded data. ``seed``: of
+    everything random. ``data_dir``: where the official files are. ``jobs``: processes side by side. ``cache``: a
+    directory that keeps each finished training, so that an interrupted experiment goes on where it stopped. ``tell``:
+    called with a line about progress.
+    """
+
+    full: bool = False
+    seed: int = 0
+    data_dir: str | None = None
+    jobs: int = 1
+    cache: Path | None = None
+    tell: Callable[[str], None] = _silent
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a document beside what a run gave."""
+
+    source: str
+    says: str
+    measured: str
+    held: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an experiment found: claims, the numbers behind them as plain data, and a figure.
+
+    ``draw`` draws on an empty figure; ``size`` is the figure's in inches.
+    """
+
+    claims: tuple[Claim, ...]
+    data: dict[str, Any]
+    draw: Callable[[Figure], None]
+    size: tuple[float, float] = (8.0, 3.2)
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,198 @@
+"""Many trainings that differ in a thing or two, side by side, each kept when it is done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import multiprocessing
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+
+from bayesrule.data import Arrays, Split, load, standardize
+from bayesrule.evaluate import evaluate
+from bayesrule.experiments.base import Setting
+from bayesrule.files import write_atomically
+from bayesrule.methods import Method
+from bayesrule.models import Spec, build, default_for
+from bayesrule.naming import to_spec
+from bayesrule.optim import Recipe
+from bayesrule.training import fit
+
+SAMPLES = 16  # networks that a test score averages over
+TESTED = 5000  # test examples that a score looks at
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: ``what`` names it in a figure; the data's default network, or a fully connected one if ``hidden``.
+
+    The prior is Kaiming's and the batches have 100 examples, as in Book (2020).
+    """
+
+    what: str
+    data: str
+    method: Method
+    epochs: int
+    seed: int
+    prior: str = "kaiming"
+    temperature: float = 1.0
+    batch_size: int = 100
+    hidden: tuple[int, ...] | None = None
+
+    def key(self) -> str:
+        """A name for what this training gives, whatever it is called."""
+        plain = {**asdict(self), "method": to_spec(self.method)}
+        del plain["what"]
+        return hashlib.sha256(json.dumps(plain, sort_keys=True, default=_plain).encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a training gave: test scores, the mean logs of each epoch, and why it broke off, if it did.
+
+    ``loss`` is that of the last epoch: nll + divergence. A training that broke off has chance's accuracy.
+    """
+
+    what: str
+    data: str
+    seed: int
+    accuracy: float
+    nll: float
+    ece: float
+    loss: float
+    divergence: float
+    history: list[dict[str, float]]
+    failed: str | None = None
+
+
+def run(jobs: Sequence[Job], setting: Setting) -> list[Trial]:
+    """All trainings in the order of ``jobs``, in as many processes as the setting says."""
+    found: dict[int, Trial] = {}
+    for place, job in enumerate(jobs):
+        if (kept := _kept(job, setting)) is not None:
+            found[place] = kept
+    left = [place for place in range(len(jobs)) if place not in found]
+    for place, trial in _finished(jobs, left, setting):
+        found[place] = trial
+        outcome = trial.failed or f"accuracy {trial.accuracy:.4f}, loss {trial.loss:.4f}"
+        setting.tell(f"{len(found)}/{len(jobs)} {trial.data} {trial.what} (seed {trial.seed}): {outcome}")
+        if setting.cache is not None:
+            write_atomically(_path(jobs[place], setting.cache), json.dumps(asdict(trial)))
+    return [found[place] for place in range(len(jobs))]
+
+
+def _finished(jobs: Sequence[Job], places: Sequence[int], setting: Setting) -> Iterable[tuple[int, Trial]]:
+    if setting.jobs == 1 or len(places) < 2:
+        for place in places:
+            yield place, train(jobs[place], setting.data_dir)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(setting.jobs, mp_context=spawn) as pool:
+        futures: dict[Future[Trial], int] = {pool.submit(train, jobs[p], setting.data_dir): p for p in places}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+def train(job: Job, data_dir: str | None) -> Trial:
+    """Fit and score, on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _train(job, data_dir)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _train(job: Job, data_dir: str | None) -> Trial:
+    split, data = _data(job.data, data_dir)
+    try:
+        posterior = fit(
+            build(_spec(split, job.hidden), job.seed),
+            data,
+            job.method,
+            prior=job.prior,
+            temperature=job.temperature,
+            epochs=job.epochs,
+            batch_size=job.batch_size,
+            seed=job.seed,
+            val=0,
+        )
+        scores = evaluate(posterior, tuple(part[:TESTED] for part in split.test), samples=SAMPLES)
+    except (FloatingPointError, ValueError) as error:
+        if isinstance(error, ValueError) and "NaN" not in str(error):
+            raise
+        classes = len(split.classes)
+        chance = {
+            "accuracy": 1 / classes,
+            "nll": math.log(classes),
+            "ece": 0.0,
+            "loss": math.inf,
+            "divergence": math.inf,
+        }
+        return Trial(job.what, job.data, job.seed, **chance, history=[], failed=str(error))
+    history = posterior.info["history"]
+    last = history[-1]
+    return Trial(
+        job.what,
+        job.data,
+        job.seed,
+        accuracy=float(scores["accuracy"]),
+        nll=float(scores["nll"]),
+        ece=float(scores["ece"]),
+        loss=last["nll"] + last["penalty"],
+        divergence=last["penalty"],
+        history=history,
+    )
+
+
+@cache
+def _data(name: str, data_dir: str | None) -> tuple[Split, Arrays]:
+    split = load(name, data_dir)
+    return split, standardize(split.train)
+
+
+def _spec(split: Split, hidden: tuple[int, ...] | None) -> Spec:
+    spec = default_for(split)
+    if hidden is None:
+        return spec
+    inputs = math.prod(split.test[0].shape[1:])
+    return {"name": "mlp", "inputs": inputs, "outputs": spec["outputs"], "hidden": list(hidden)}
+
+
+def _path(job: Job, cache: Path) -> Path:
+    return cache / f"{job.key()}.json"
+
+
+def _kept(job: Job, setting: Setting) -> Trial | None:
+    """The trial of the same training in the cache."""
+    if setting.cache is None or not _path(job, setting.cache).is_file():
+        return None
+    plain: dict[str, Any] = json.loads(_path(job, setting.cache).read_text(encoding="utf-8"))
+    return Trial(**{**plain, "what": job.what})
+
+
+def _plain(thing: Any) -> Any:
+    return to_spec(thing) if isinstance(thing, Recipe) else str(thing)
+
+
+def average(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard error; the error of one value is not known.
+
+    >>> average([1.0, 3.0])
+    (2.0, 1.0)
+    """
+    return mean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
+def said(values: Sequence[float], digits: int = 4) -> str:
+    """A mean and its standard error in words."""
+    centre, error = average(values)
+    return f"{centre:.{digits}f}" + ("" if math.isnan(error) else f" ± {error:.{digits}f}")

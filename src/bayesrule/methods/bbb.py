@@ -1,0 +1,118 @@
+"""Bayes by Backprop: a mean-field Gaussian by stochastic gradients."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bayesrule import modules
+from bayesrule.data import Batch
+from bayesrule.methods.base import Logs, Method, Plan
+from bayesrule.methods.gradient import GradientLearner
+from bayesrule.nn import bayesianize, kl_weights
+from bayesrule.nn.variational import Variational, check_settings
+from bayesrule.optim import Group, Recipe, Schedule
+from bayesrule.posteriors import Gaussian
+from bayesrule.task import Task
+
+
+@dataclass(frozen=True)
+class BBB(Method):
+    """min over q = Π_j N(mean_j, σ_j²) of E_q[−log p(D|w)] + η KL(q‖p), by gradients of samples (Blundell 2015).
+
+    ``lr``, ``optimizer``, ``schedule``: how the means are trained; None is the optimiser's own rate.
+    ``sigma_lr_ratio``: the rate of the deviations as a multiple of the means', otherwise trained alike; or
+    ``deviations``: a `br.optim.Group` of their own. ``alternate``: train means and deviations by turns, this many
+    epochs each; 0 is both at once. ``initial_std``, ``initial_mean``, ``estimator``, ``gradient``: as for
+    `br.nn.bayesianize`. ``samples``: draws in a step. ``kl_ratio``: λ of the weights π_i = λ^i/Σ_k λ^k that the
+    divergence has in the batches of an epoch. ``by_layer``: log each layer's part of the divergence.
+    """
+
+    name: ClassVar[str] = "bbb"
+    summary: ClassVar[str] = "a mean-field Gaussian by Bayes by Backprop"
+    lr: float | None = None
+    sigma_lr_ratio: float = 0.1
+    initial_std: float | str = 0.02
+    initial_mean: str | None = None
+    estimator: str = "weight"
+    gradient: str = "total"
+    samples: int = 1
+    kl_ratio: float = 1.0
+    optimizer: str | Recipe = "adam"
+    schedule: str | Schedule = "cosine"
+    deviations: Group | None = None
+    alternate: int = 0
+    by_layer: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("samples", 1), ("alternate", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        if not (math.isfinite(self.sigma_lr_ratio) and self.sigma_lr_ratio > 0):
+            raise ValueError(f"sigma_lr_ratio must be positive and finite, not {self.sigma_lr_ratio}")
+        kl_weights(1, self.kl_ratio)
+        check_settings(self.estimator, self.gradient, self.initial_std, self.initial_mean)
+        self._groups()
+
+    def _groups(self) -> tuple[Group, Group]:
+        means = Group(self.optimizer, self.lr, self.schedule)
+        return means, self.deviations or replace(means, lr=means.full_rate * self.sigma_lr_ratio)
+
+    def start(self, task: Task, plan: Plan) -> VariationalLearner:
+        """Train means and deviations of a copy of the module."""
+        model = modules.training_mode(copy.deepcopy(task.model))
+        network = bayesianize(model, task.prior, self.estimator, self.gradient, self.initial_std, self.initial_mean)
+        return VariationalLearner(task, plan, network, self, self._groups())
+
+
+class VariationalLearner(GradientLearner):
+    """Gradients of the likelihood under drawn weights plus the weighted divergence."""
+
+    network: Variational
+
+    def __init__(self, task: Task, plan: Plan, network: Variational, method: BBB, groups: tuple[Group, Group]) -> None:
+        super().__init__(task, plan, network, [([network.mean], groups[0]), ([network.rho], groups[1])])
+        self.method = method
+        self.shares = kl_weights(plan.steps_per_epoch, method.kl_ratio) * plan.steps_per_epoch
+
+    def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
+        """Mean −log p(y|f) + π_i·M·(η/N)·KL(q‖p), averaged over draws."""
+        share = float(self.shares[self.steps % self.plan.steps_per_epoch])
+        draws = [self._draw(batch, share) for _ in range(self.method.samples)]
+        loss = torch.stack([loss for loss, _ in draws]).mean()
+        logs = {name: torch.stack([logs[name] for _, logs in draws]).mean() for name in draws[0][1]}
+        return loss, logs
+
+    def _draw(self, batch: Batch, share: float) -> tuple[Tensor, Logs]:
+        nll = self.task.nll(modules.call(self.network, batch.x), batch.y, self.likelihood)
+        loss, divergence = self.network.terms(nll, share * self.task.weight)
+        divergence = {name: self.task.weight * value.detach() for name, value in divergence.items()}
+        total = torch.stack(list(divergence.values())).sum()
+        logs = {"loss": loss.detach(), "nll": nll.detach(), "penalty": total}
+        return loss, logs | (self._by_layer(divergence) if self.method.by_layer else {})
+
+    def _by_layer(self, divergence: Logs) -> Logs:
+        layers: Logs = {}
+        for name, value in divergence.items():
+            layer = f"penalty {name.rpartition('.')[0]}".rstrip()
+            layers[layer] = layers.get(layer, 0) + value
+        return layers
+
+    def active(self) -> list[torch.optim.Optimizer]:
+        """Means and deviations, or one of the two by turns; what is unknown of the likelihood always."""
+        turns = self.method.alternate
+        if not turns:
+            return self.optimizers
+        idle = 1 - self.steps // self.plan.steps_per_epoch // turns % 2
+        return [optimizer for i, optimizer in enumerate(self.optimizers) if i != idle]
+
+    def posterior(self) -> Gaussian:
+        """The diagonal Gaussian q over the original module's parameters."""
+        return self.network.posterior(self.learnt(), self.task.data.scaling)

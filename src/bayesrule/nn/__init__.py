@@ -1,0 +1,9 @@
+"""Variational modules: training devices whose result is a posterior over the original module's parameters."""
+
+from __future__ import annotations
+
+from bayesrule.nn.estimators import ESTIMATORS
+from bayesrule.nn.variational import GRADIENTS, Variational, bayesianize
+from bayesrule.nn.weights import kl_weights
+
+__all__ = ["ESTIMATORS", "GRADIENTS", "Variational", "bayesianize", "kl_weights"]

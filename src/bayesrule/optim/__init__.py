@@ -1,0 +1,52 @@
+"""Optimisers and learning-rate schedules, by name.
+
+=================  =====================================================================
+``Recipe``         an optimiser by name with its options; ``build`` gives it parameters
+``choose``         a recipe from a name
+``AVAILABLE``      the names: sgd, rmsprop, adagrad, adam, amsgrad, radam, adabound,
+                   amsbound, yellowfin
+``YellowFin``      momentum SGD that tunes its own learning rate and momentum
+``Schedule``       a factor on the learning rate: ``Constant``, ``WarmUp``, ``Cosine``,
+                   ``Cyclic``, ``Plateau``, ``Ramp``
+``schedule``       a schedule from a name
+``SCHEDULES``      the names: constant, warm-up, cosine, cyclic, plateau, ramp
+``Group``          a recipe, a learning rate and a schedule
+``robust_region``  the learning rates that suit a momentum and a curvature
+=================  =====================================================================
+"""
+
+from __future__ import annotations
+
+from bayesrule.optim.groups import Group
+from bayesrule.optim.recipes import AVAILABLE, Recipe, choose
+from bayesrule.optim.schedules import (
+    SCHEDULES,
+    Constant,
+    Cosine,
+    Cyclic,
+    Plateau,
+    Ramp,
+    Schedule,
+    WarmUp,
+    robust_region,
+    schedule,
+)
+from bayesrule.optim.yellowfin import YellowFin
+
+__all__ = [
+    "AVAILABLE",
+    "SCHEDULES",
+    "Constant",
+    "Cosine",
+    "Cyclic",
+    "Group",
+    "Plateau",
+    "Ramp",
+    "Recipe",
+    "Schedule",
+    "WarmUp",
+    "YellowFin",
+    "choose",
+    "robust_region",
+    "schedule",
+]
