@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test lint types check test-slow clean
+.PHONY: demo test lint types check test-slow bench clean
 
 demo: $(STAMP)
 	$(BIN)/bayesrule demo --out demo
@@ -23,6 +23,9 @@ check: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/steps.py --out docs/results
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "Python 3.10 or newer is needed: make PYTHON=python3.11"'

@@ -10,14 +10,19 @@ from typing import Any, get_args, get_type_hints
 from bayesrule import methods, priors
 from bayesrule.methods import Method
 from bayesrule.naming import unknown
+from bayesrule.optim import Recipe
 from bayesrule.priors import Prior
+from bayesrule.sweeps.ranges import literal
+from bayesrule.sweeps.space import assign
 
 
 def method(name: str, assignments: Iterable[str] = ()) -> Method:
-    """The method called ``name`` with fields set, also those of a method within it.
+    """The method called ``name`` with fields set, also those of a method within it and options of its optimiser.
 
     >>> method("ensemble", ["members=3", "base.lr=0.01"])
     Ensemble(members=3, base=MAP(lr=0.01))
+    >>> method("bbb", ["optimizer=sgd", "optimizer.momentum=0.5"]).optimizer
+    Recipe(optimizer='sgd', options={'momentum': 0.5})
     >>> method("swag", ["ranks=3"])
     Traceback (most recent call last):
     ValueError: unknown field of swag 'ranks': did you mean 'rank'? Valid: burn_in, lr, rank, snapshots, wander
@@ -55,16 +60,21 @@ def _with(owner: Method, path: str, text: str) -> Method:
     if name not in known:
         raise unknown(f"field of {owner.name}", name, known)
     inner = getattr(owner, name)
-    value = _with(inner, rest, text) if rest and isinstance(inner, Method) else _parsed(path, text, hints[name])
-    return dataclasses.replace(owner, **{name: value})  # type: ignore[type-var]
+    if rest and isinstance(inner, Method):
+        return assign(owner, name, _with(inner, rest, text))
+    if rest and Recipe in get_args(hints[name]):
+        return assign(owner, path, literal(text))
+    if rest:
+        raise ValueError(f"--set {path}: {name} of {owner.name} has nothing within it to set, it is {inner!r}")
+    return assign(owner, name, _parsed(path, text, hints[name]))
 
 
 def _parsed(name: str, text: str, hint: Any) -> Any:
     """``text`` as the first of the field's types that can read it."""
     options = get_args(hint) or (hint,)
+    if NoneType in options and text.lower() == "none":
+        return None
     for option in options:
-        if option is NoneType and text.lower() == "none":
-            return None
         if option is bool and text.lower() in ("true", "false"):
             return text.lower() == "true"
         if option is Method:

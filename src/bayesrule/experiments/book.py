@@ -23,6 +23,8 @@ METHOD: dict[str, Any] = {
 But for the gradient: the document leaves the score function out, with which nothing trains from so narrow a start
 (see the experiment ``path-derivative``).
 """
+WIDE = 0.02
+"""A first deviation of q that is not narrow: that of `BBB` itself."""
 
 
 def data(setting: Setting, epochs: int = 10) -> dict[str, int]:
@@ -47,9 +49,20 @@ def better(gains: Sequence[float]) -> bool:
     return centre - 2 * error > 0
 
 
+def values(found: Sequence[Trial], data: str, what: str, metric: str) -> list[float]:
+    """A metric of one kind of training on one data set, by seed."""
+    return [getattr(t, metric) for t in found if t.data == data and t.what == what]
+
+
+def gains(found: Sequence[Trial], data: str, what: str, other: str, metric: str) -> list[float]:
+    """By how much a metric of one kind of training is above that of another, seed by seed."""
+    pairs = zip(values(found, data, what, metric), values(found, data, other, metric), strict=True)
+    return [a - b for a, b in pairs]
+
+
 def plain(trial: Trial) -> dict[str, Any]:
-    """A trial as plain data, its curves included."""
-    return asdict(trial)
+    """A trial as plain data, its curves included; what is infinite, since the training broke off, is None."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(trial).items()}
 
 
 def curves(axes: Axes, found: Sequence[Trial], metric: str) -> None:

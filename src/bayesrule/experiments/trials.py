@@ -6,13 +6,13 @@ import hashlib
 import json
 import math
 import multiprocessing
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -24,17 +24,20 @@ from bayesrule.methods import Method
 from bayesrule.models import Spec, build, default_for
 from bayesrule.naming import to_spec
 from bayesrule.optim import Recipe
+from bayesrule.posteriors import Posterior
 from bayesrule.training import fit
 
 SAMPLES = 16  # networks that a test score averages over
 TESTED = 5000  # test examples that a score looks at
+
+Look: TypeAlias = Callable[[Posterior, Split], dict[str, Any]]  # plain values; a module's own function, known by name
 
 
 @dataclass(frozen=True)
 class Job:
     """One training: ``what`` names it in a figure; the data's default network, or a fully connected one if ``hidden``.
 
-    The prior is Kaiming's and the batches have 100 examples, as in Book (2020).
+    The prior is Kaiming's and the batches have 100 examples, as in Book (2020). ``look``: what else to see.
     """
 
     what: str
@@ -46,11 +49,14 @@ class Job:
     temperature: float = 1.0
     batch_size: int = 100
     hidden: tuple[int, ...] | None = None
+    look: Look | None = None
 
     def key(self) -> str:
         """A name for what this training gives, whatever it is called."""
         plain = {**asdict(self), "method": to_spec(self.method)}
-        del plain["what"]
+        del plain["what"], plain["look"]
+        if self.look is not None:
+            plain["look"] = f"{self.look.__module__}.{self.look.__qualname__}"
         return hashlib.sha256(json.dumps(plain, sort_keys=True, default=_plain).encode()).hexdigest()[:24]
 
 
@@ -58,7 +64,7 @@ class Job:
 class Trial:
     """What a training gave: test scores, the mean logs of each epoch, and why it broke off, if it did.
 
-    ``loss`` is that of the last epoch: nll + divergence. A training that broke off has chance's accuracy.
+    ``loss`` is the last epoch's nll + divergence; ``seen``: by ``look``. One that broke off has chance's accuracy.
     """
 
     what: str
@@ -71,6 +77,7 @@ class Trial:
     divergence: float
     history: list[dict[str, float]]
     failed: str | None = None
+    seen: dict[str, Any] = field(default_factory=dict)
 
 
 def run(jobs: Sequence[Job], setting: Setting) -> list[Trial]:
@@ -130,16 +137,9 @@ def _train(job: Job, data_dir: str | None) -> Trial:
         if isinstance(error, ValueError) and "NaN" not in str(error):
             raise
         classes = len(split.classes)
-        chance = {
-            "accuracy": 1 / classes,
-            "nll": math.log(classes),
-            "ece": 0.0,
-            "loss": math.inf,
-            "divergence": math.inf,
-        }
-        return Trial(job.what, job.data, job.seed, **chance, history=[], failed=str(error))
-    history = posterior.info["history"]
-    last = history[-1]
+        chance = 1 / classes, math.log(classes), 0.0, math.inf, math.inf
+        return Trial(job.what, job.data, job.seed, *chance, history=[], failed=str(error))
+    last = posterior.info["history"][-1]
     return Trial(
         job.what,
         job.data,
@@ -149,7 +149,8 @@ def _train(job: Job, data_dir: str | None) -> Trial:
         ece=float(scores["ece"]),
         loss=last["nll"] + last["penalty"],
         divergence=last["penalty"],
-        history=history,
+        history=posterior.info["history"],
+        seen=job.look(posterior, split) if job.look else {},
     )
 
 
@@ -184,12 +185,13 @@ def _plain(thing: Any) -> Any:
 
 
 def average(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard error; the error of one value is not known.
+    """Mean and standard error; the error of one value is not known, nor of infinite ones.
 
     >>> average([1.0, 3.0])
     (2.0, 1.0)
     """
-    return mean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    known = len(values) > 1 and all(map(math.isfinite, values))
+    return mean(values), stdev(values) / math.sqrt(len(values)) if known else math.nan
 
 
 def said(values: Sequence[float], digits: int = 4) -> str:

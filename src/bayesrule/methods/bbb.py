@@ -93,16 +93,14 @@ class VariationalLearner(GradientLearner):
     def _draw(self, batch: Batch, share: float) -> tuple[Tensor, Logs]:
         nll = self.task.nll(modules.call(self.network, batch.x), batch.y, self.likelihood)
         loss, divergence = self.network.terms(nll, share * self.task.weight)
-        divergence = {name: self.task.weight * value.detach() for name, value in divergence.items()}
-        total = torch.stack(list(divergence.values())).sum()
-        logs = {"loss": loss.detach(), "nll": nll.detach(), "penalty": total}
-        return loss, logs | (self._by_layer(divergence) if self.method.by_layer else {})
+        logs = {"loss": loss.detach(), "nll": nll.detach(), "penalty": self.task.weight * divergence.detach()}
+        return loss, logs | (self._by_layer() if self.method.by_layer else {})
 
-    def _by_layer(self, divergence: Logs) -> Logs:
+    def _by_layer(self) -> Logs:
         layers: Logs = {}
-        for name, value in divergence.items():
+        for name, value in self.network.divergences().items():
             layer = f"penalty {name.rpartition('.')[0]}".rstrip()
-            layers[layer] = layers.get(layer, 0) + value
+            layers[layer] = layers.get(layer, torch.zeros(())) + self.task.weight * value
         return layers
 
     def active(self) -> list[torch.optim.Optimizer]:

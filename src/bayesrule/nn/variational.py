@@ -114,11 +114,11 @@ class Variational(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The module's output under one draw."""
-        std = softplus(self.rho)
         if self.fast:
+            std = softplus(self.rho)
             self._drawn = std, None
             return self._noisy_outputs(std, args, kwargs)
-        weights = torch.addcmul(self.mean, std, torch.randn_like(std))
+        std, weights = _Draw.apply(self.mean, self.rho)  # type: ignore[no-untyped-call]
         if self.gradient == "score":
             weights = weights.detach()
         self._drawn = std, weights
@@ -177,24 +177,33 @@ class Variational(nn.Module):
         """
         return self.terms(nll, weight)[0]
 
-    def terms(self, nll: Tensor, weight: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss, and KL(q‖p) by parameter, or under the name ``""`` where it is sampled or no such sum."""
+    def terms(self, nll: Tensor, weight: float) -> tuple[Tensor, Tensor]:
+        """The loss, and KL(q‖p): in closed form where there is one and the gradient allows it, else sampled."""
         std, weights = self._last_pass()
-        closed = None if self.gradient == "path" else self.divergence(std)
-        divergence = closed or {"": self._sampled_divergence(std, weights)}
-        total = torch.stack(list(divergence.values())).sum()
-        self._guard(total, std)
-        loss = nll + weight * total
+        closed = None if self.gradient == "path" else self.prior.divergence(self.mean, std, self.like)
+        divergence = self._sampled_divergence(std, weights) if closed is None else closed
+        self._guard(divergence, std)
+        loss = nll + weight * divergence
         if self.gradient == "score":
             log_q = log_normal(weights, self.mean, std)
-            cost = (nll if closed else loss).detach()
+            cost = (loss if closed is None else nll).detach()
             loss = loss + cost * (log_q - log_q.detach())  # nothing, with the gradient cost·∇ log q
         return loss, divergence
 
-    def divergence(self, std: Tensor | None = None) -> dict[str, Tensor] | None:
-        """KL(q‖p) in closed form, by parameter, or None if there is no closed form; ``std`` saves a softplus."""
-        std = softplus(self.rho) if std is None else std
-        return self.prior.divergence(*(modules.unflatten(vector, self.like) for vector in (self.mean, std)))
+    def divergence(self) -> Tensor | None:
+        """KL(q‖p) in closed form, or None if there is no closed form."""
+        return self.prior.divergence(self.mean, softplus(self.rho), self.like)
+
+    @torch.no_grad()
+    def divergences(self) -> Parameters:
+        """KL(q‖p) of each parameter, where the prior has it in closed form and as a sum over parameters."""
+        found = {}
+        for name, w in self.like.items():
+            part = self.prior.divergence(self.means[name].flatten(), self.stds[name].flatten(), {name: w})
+            if part is None:
+                return {}
+            found[name] = part
+        return found
 
     def _sampled_divergence(self, std: Tensor, weights: Tensor) -> Tensor:
         """log q(w) − log p(w) at the drawn weights, or its like with the same mean.
@@ -211,12 +220,14 @@ class Variational(nn.Module):
 
     def _last_pass(self) -> tuple[Tensor, Tensor]:
         """σ and weights of the last pass, once; fresh ones where it drew no weights or there was none."""
-        std, weights = self._drawn or (softplus(self.rho), None)
+        std, weights = self._drawn or (None, None)
         self._drawn = None
-        return std, torch.addcmul(self.mean, std, torch.randn_like(std)) if weights is None else weights
+        if std is None or weights is None:
+            return _Draw.apply(self.mean, self.rho)  # type: ignore[no-untyped-call]
+        return std, weights
 
-    def _guard(self, total: Tensor, std: Tensor) -> None:
-        if bool(total.isfinite()):
+    def _guard(self, divergence: Tensor, std: Tensor) -> None:
+        if bool(divergence.isfinite()):
             return
         for name, s in modules.unflatten(std.detach(), self.like).items():
             bad = s[~(s.isfinite() & (s > 0))]
@@ -237,6 +248,24 @@ class Variational(nn.Module):
             modules.copies(modules.fixed(model)),
             Context(model, likelihoods.choose(likelihood), scaling or Scaling()),
         )
+
+
+class _Draw(torch.autograd.Function):
+    """σ = softplus(ρ) and w = mean + σε as one node, whose way back is dρ = (dσ + ε dw)·sigmoid(ρ)."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
+        """The deviations and one draw."""
+        std, noise = softplus(rho), torch.randn_like(rho)
+        ctx.save_for_backward(rho, noise)
+        return std, torch.addcmul(mean, std, noise)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        """What comes to σ and to w, handed on to mean and ρ."""
+        rho, noise = ctx.saved_tensors
+        to_std, to_w = grads
+        return to_w, torch.addcmul(to_std, to_w, noise).mul_(torch.sigmoid(rho))
 
 
 def log_normal(w: Tensor, mean: Tensor, std: Tensor) -> Tensor:

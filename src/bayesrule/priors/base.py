@@ -21,9 +21,9 @@ class Prior(Named, ABC):
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """log p(w), summed over all parameters, normalised where the prior can be."""
 
-    def divergence(self, means: Mapping[str, Tensor], stds: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-        """KL(N(means, stds²)‖p) in closed form, by parameter, or under the name ``""`` where it is no such sum.
+    def divergence(self, mean: Tensor, std: Tensor, like: Mapping[str, Tensor]) -> Tensor | None:
+        """KL(N(mean, std²)‖p) in closed form, or None: there is none, and whoever asks has to sample.
 
-        None: there is no closed form, and whoever asks has to sample.
+        ``mean`` and ``std`` are flat vectors over the parameters that ``like`` names, in its order.
         """
         return None

@@ -26,6 +26,6 @@ class Flat(Prior):
         """Zero."""
         return next(iter(parameters.values())).new_zeros(())
 
-    def divergence(self, means: Mapping[str, Tensor], stds: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def divergence(self, mean: Tensor, std: Tensor, like: Mapping[str, Tensor]) -> Tensor:
         """Minus the entropy of q, Σ_j −½ log 2πe s_j²: the divergence from p(w) = 1."""
-        return {name: -(s.log() + 0.5 * math.log(2 * math.pi * math.e)).sum() for name, s in stds.items()}
+        return -std.log().sum() - 0.5 * std.numel() * math.log(2 * math.pi * math.e)

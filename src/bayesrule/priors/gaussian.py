@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,15 +35,15 @@ class Gaussian(Independent):
         """Σ_j −½((w_j − mean_j)/scale_j)² − log scale_j − ½ log 2π."""
         return _LogDensity.apply(*self.bound(parameters), *parameters.values())  # type: ignore[no-untyped-call]
 
-    def divergence(self, means: Mapping[str, Tensor], stds: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def divergence(self, mean: Tensor, std: Tensor, like: Mapping[str, Tensor]) -> Tensor:
         """KL(N(m, s²)‖p) = Σ_j ½((m_j − mean_j)² + s_j²)/scale_j² − ½ − log(s_j/scale_j).
 
-        >>> half = {"weight": torch.full((1, 4), 0.5), "bias": torch.full((1,), 0.5)}
-        >>> Gaussian(0.5, mean=0.5).resolve(nn.Linear(4, 1)).divergence(half, half)
-        {'weight': tensor(0.), 'bias': tensor(0.)}
+        >>> half, layer = torch.full((5,), 0.5), nn.Linear(4, 1)
+        >>> Gaussian(0.5, mean=0.5).resolve(layer).divergence(half, half, dict(layer.named_parameters()))
+        tensor(0.)
         """
-        values = _Divergence.apply(*self.bound(means), *means.values(), *stds.values())  # type: ignore[no-untyped-call]
-        return dict(zip(means, values.unbind(), strict=True))
+        sizes = [w.numel() for w in like.values()]
+        return _Divergence.apply(*self.bound(like), sizes, mean, std)  # type: ignore[no-untyped-call]
 
     def sample(self, module: nn.Module, generator: torch.Generator | None = None) -> Parameters:
         """One draw of all the module's parameters."""
@@ -56,12 +57,26 @@ class Gaussian(Independent):
 
 
 def _centred(w: Tensor, mean: Value) -> Tensor:
-    return w if isinstance(mean, float) and mean == 0.0 else w - mean
+    if isinstance(mean, Tensor):
+        return w - mean.view_as(w)
+    return w if mean == 0.0 else w - mean
 
 
 def _log_total(scale: Value, count: int) -> float:
     """Σ_j log scale_j over ``count`` weights."""
     return count * (math.log(scale) if isinstance(scale, float) else float(scale.log().mean()))
+
+
+def _parts(sizes: list[int]) -> list[slice]:
+    """Where pieces of these sizes lie in a flat vector."""
+    return [slice(*ends) for ends in itertools.pairwise(itertools.accumulate(sizes, initial=0))]
+
+
+def _squares(w: Tensor, scale: Value) -> Tensor:
+    """Σ_j (w_j/scale_j)² of a flat w."""
+    if isinstance(scale, float):
+        return torch.dot(w, w) * scale**-2
+    return (w / scale.flatten()).square().sum()
 
 
 class _LogDensity(torch.autograd.Function):
@@ -87,27 +102,26 @@ class _LogDensity(torch.autograd.Function):
 
 
 class _Divergence(torch.autograd.Function):
-    """KL(N(m, s²)‖N(mean, scale²)) of each parameter as one node; gradients (m − mean)/scale² and s/scale² − 1/s."""
+    """KL(N(m, s²)‖N(mean, scale²)) of flat m and s as one node; gradients (m − mean)/scale² and s/scale² − 1/s."""
 
     @staticmethod
-    def forward(ctx: Any, scales: list[Value], means: list[Value], *q: Tensor) -> Tensor:
-        """One value for each parameter: ``q`` holds all means of q, then all its deviations."""
-        ctx.scales, ctx.means = scales, means
-        ctx.save_for_backward(*q)
-        values = []
-        for m, s, scale, mean in zip(q[: len(scales)], q[len(scales) :], scales, means, strict=True):
-            away, wide = (_centred(m, mean) / scale).flatten(), (s / scale).flatten()
-            values.append(0.5 * (torch.dot(away, away) + torch.dot(wide, wide) - m.numel()) - wide.log().sum())
-        return torch.stack(values)
+    def forward(ctx: Any, scales: list[Value], means: list[Value], sizes: list[int], m: Tensor, s: Tensor) -> Tensor:
+        """The value, from pieces of ``sizes`` with a scale and a mean each."""
+        ctx.parts = scales, means, sizes
+        ctx.save_for_backward(m, s)
+        total = -s.log().sum()
+        for part, size, scale, mean in zip(_parts(sizes), sizes, scales, means, strict=True):
+            squares = _squares(_centred(m[part], mean), scale) + _squares(s[part], scale)
+            total += 0.5 * (squares - size) + _log_total(scale, size)
+        return total
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         """The gradients times what comes from above."""
-        q, count = ctx.saved_tensors, len(ctx.scales)
-        above = grads[0].unbind()
-        to_m = [
-            _centred(m, mean) * (g / scale**2)
-            for m, g, scale, mean in zip(q[:count], above, ctx.scales, ctx.means, strict=True)
-        ]
-        to_s = [(s / scale**2 - 1 / s) * g for s, g, scale in zip(q[count:], above, ctx.scales, strict=True)]
-        return None, None, *to_m, *to_s
+        (scales, means, sizes), (m, s), above = ctx.parts, ctx.saved_tensors, float(grads[0])
+        to_m, to_s = torch.empty_like(m), torch.reciprocal(s).mul_(-above)
+        for part, scale, mean in zip(_parts(sizes), scales, means, strict=True):
+            pull = above * scale**-2 if isinstance(scale, float) else above * scale.flatten() ** -2
+            torch.mul(_centred(m[part], mean), pull, out=to_m[part])
+            to_s[part].add_(s[part], alpha=pull) if isinstance(pull, float) else to_s[part].addcmul_(s[part], pull)
+        return None, None, None, to_m, to_s

@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from bayesrule.modules import unflatten
 from bayesrule.priors.independent import Independent
 
 
@@ -35,18 +36,18 @@ class Laplace(Independent):
         ]
         return torch.stack(terms).sum()
 
-    def divergence(self, means: Mapping[str, Tensor], stds: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def divergence(self, mean: Tensor, std: Tensor, like: Mapping[str, Tensor]) -> Tensor:
         """KL(N(m, s²)‖p) = Σ_j E|w_j − mean_j|/scale_j + log 2 scale_j − ½ log 2πe s_j².
 
         With d = m − mean, E|w − mean| = s √(2/π) exp(−d²/2s²) + d erf(d/√2 s).
         """
-        found = {}
-        for (name, m), s, scale, mean in zip(means.items(), stds.values(), *self.bound(means), strict=True):
-            ratio = (m - mean) / s
+        means, stds = unflatten(mean, like), unflatten(std, like)
+        total = -std.log().sum() - 0.5 * std.numel() * math.log(2 * math.pi * math.e)
+        for m, s, scale, centre in zip(means.values(), stds.values(), *self.bound(like), strict=True):
+            ratio = (m - centre) / s
             away = s * (math.sqrt(2 / math.pi) * (-0.5 * ratio.square()).exp() + ratio * (ratio / math.sqrt(2)).erf())
-            entropy = s.log() + 0.5 * math.log(2 * math.pi * math.e)
-            found[name] = (away / scale + _log_twice(scale, m) - entropy).sum()
-        return found
+            total = total + (away / scale + _log_twice(scale, m)).sum()
+        return total
 
 
 def _log_twice(scale: float | Tensor, like: Tensor) -> Tensor:

@@ -38,10 +38,13 @@ class Structured(Prior):
         difference = flatten({name: parameters[name] - m for name, m in self.mean.items()})
         return self.covariance.log_prob(difference)
 
-    def divergence(self, means: Mapping[str, Tensor], stds: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """½(tr Σ⁻¹S + dᵀΣ⁻¹d − P + log |Σ| − log |S|) with S = diag(stds²) and d the distance of the means."""
-        difference = flatten({name: means[name] - m for name, m in self.mean.items()})
-        std = flatten({name: stds[name] for name in self.mean})
+    def divergence(self, mean: Tensor, std: Tensor, like: Mapping[str, Tensor]) -> Tensor | None:
+        """½(tr Σ⁻¹S + dᵀΣ⁻¹d − P + log |Σ| − log |S|) with S = diag(std²) and d the distance of the means.
+
+        Of all parameters together; of some of them it is None.
+        """
+        if list(like) != list(self.mean):
+            return None
         trace = (self.covariance.precision_diagonal * std.square()).sum()
-        total = trace + self.covariance.quadratic(difference) - std.numel() + self.covariance.logdet()
-        return {"": 0.5 * total - std.log().sum()}
+        total = trace + self.covariance.quadratic(mean - flatten(self.mean)) - std.numel() + self.covariance.logdet()
+        return 0.5 * total - std.log().sum()

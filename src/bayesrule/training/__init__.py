@@ -5,5 +5,6 @@ from __future__ import annotations
 from bayesrule.training.callbacks import Callback, EarlyStopping, Progress
 from bayesrule.training.folder import Folder
 from bayesrule.training.loop import Diverged, fit, resume
+from bayesrule.training.rates import RangeTest, range_test
 
-__all__ = ["Callback", "Diverged", "EarlyStopping", "Folder", "Progress", "fit", "resume"]
+__all__ = ["Callback", "Diverged", "EarlyStopping", "Folder", "Progress", "RangeTest", "fit", "range_test", "resume"]

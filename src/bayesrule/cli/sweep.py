@@ -1,0 +1,238 @@
+"""Search for the settings with the lowest held-out NLL, at random or by TPE.
+
+Trials are scored on a share of the training examples that is held out, never on the test examples. They are kept in
+sweep.db in a directory, so that the same command goes on where it stopped; result.json and landscapes.png tell what
+came out. A setting is a field of the method, temperature, or an option of the optimiser such as momentum; sgd.momentum
+and yellowfin.lr are for one optimiser alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields as fields_of
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bayesrule import sweeps
+from bayesrule.cli import fields, options, sources
+from bayesrule.cli.options import Settings
+from bayesrule.cli.runs import Run, _threads, refuse
+from bayesrule.cli.terminal import say, show_json, show_table
+from bayesrule.data import standardize
+from bayesrule.files import write_atomically
+from bayesrule.methods import Method
+from bayesrule.models import build
+from bayesrule.report.comparison import machine, versions
+from bayesrule.report.measures import number
+from bayesrule.sweeps import Callback, Progress, Range, Sweep, Trial
+
+EPILOG = """examples:
+  bayesrule sweep digits --trials 100 --jobs 2
+  bayesrule sweep moons --space lr=1e-4:1:log --space optimizer=adam,sgd --space momentum=0:0.99
+  bayesrule sweep houses.csv --target price --method swag --space rank=2:40:int --set lr=0.01
+  bayesrule sweep mnist --storage mysql://user@host/base --name mnist-bbb"""
+BEST = 10  # trials in the table
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the verb."""
+    options.about_data(parser)
+    parser.add_argument(
+        "--method", metavar="NAME", default=argparse.SUPPRESS, help="see: bayesrule methods (bbb, Bayes by Backprop)"
+    )
+    options.about_training(parser)
+    parser.add_argument(
+        "--space",
+        action="append",
+        default=[],
+        metavar="FIELD=RANGE",
+        help="what to search over instead of the usual: LOW:HIGH, LOW:HIGH:log, LOW:HIGH:int, or A,B,…",
+    )
+    parser.add_argument("--trials", type=int, default=50, metavar="N", help="how many, with those done before (50)")
+    parser.add_argument("--sampler", default="tpe", metavar="NAME", help="tpe or random (tpe)")
+    parser.add_argument(
+        "--val", type=float, default=0.2, metavar="SHARE", help="of the training examples, held out (0.2)"
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes side by side (1)")
+    parser.add_argument("--storage", metavar="URL", help="an Optuna storage, for many machines (sweep.db in --out)")
+    parser.add_argument("--name", help="of the sweep in the storage (DATA-METHOD)")
+    options.about_output(parser, "where the result goes (sweeps/DATA-METHOD)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Search, show, write."""
+    settings = replace(Settings.of(args), method=getattr(args, "method", "bbb"))
+    method = fields.method(settings.method, settings.set)
+    ranges = _ranges(method, settings, args)
+    name = args.name or f"{sources.name_of(settings.data)}-{settings.method}"
+    folder = Path(args.out or f"sweeps/{sources.name_of(settings.data)}-{settings.method}")
+    _refuse(folder)
+    source = sources.read(settings)
+    run = Run.of(settings, source, args.command)
+    split = source.split
+    for note in sources.describe(split, source.schema):
+        say(note)
+    with _progress(args.trials) as callback, _threads(settings.threads):
+        found = sweeps.sweep(
+            build(run.model, settings.seed),
+            split.train if split.image_shape else standardize(split.train),
+            method,
+            ranges,
+            args.trials,
+            args.sampler,
+            args.storage or folder / "sweep.db",
+            name,
+            settings.likelihood or ("poisson" if split.kind == "counts" else None),
+            fields.prior(settings.prior),
+            settings.temperature,
+            settings.epochs,
+            settings.batch_size,
+            settings.seed,
+            args.val,
+            args.jobs,
+            [callback],
+        )
+    if found.running:
+        say(
+            f"{found.running} more trials are being worked on elsewhere: the same command shows them when they are done"
+        )
+    _publish(found, settings, folder, args)
+
+
+def _ranges(method: Method, settings: Settings, args: argparse.Namespace) -> dict[str, Range]:
+    """What to search over: what was asked for, or the usual but for what was set."""
+    fixed = {assignment.partition("=")[0].strip() for assignment in settings.set}
+    fixed |= {"temperature"} if "temperature" in options.given(args) else set()
+    if not args.space:
+        return sweeps.default_space(method, fixed)
+    ranges = sweeps.parse_space(args.space)
+    if both := sorted(fixed & set(ranges)):
+        raise ValueError(f"--space {both[0]} is searched over and set as well: leave one of the two out")
+    return ranges
+
+
+def _refuse(folder: Path) -> None:
+    """An error if a directory holds anything but a sweep."""
+    refuse(folder)
+    path = folder / "result.json"
+    try:
+        sweep = not path.exists() or json.loads(path.read_text(encoding="utf-8"))["command"].startswith(
+            "bayesrule sweep"
+        )
+    except (ValueError, LookupError, TypeError, AttributeError):
+        sweep = False
+    if not sweep:
+        raise FileExistsError(f"--out {folder} holds another result.json, not one of a sweep: choose another directory")
+
+
+@contextmanager
+def _progress(trials: int) -> Iterator[Callback]:
+    """A callback for a sweep: a bar on a terminal, a line for each trial elsewhere, always on stderr."""
+    try:
+        if not sys.stderr.isatty():
+            yield lambda at: say(_line(at))
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        columns = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+        with Bar(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task("", total=trials)
+            yield lambda at: bar.update(
+                task, completed=at.done, description=f"best NLL {number(at.best.nll)}" if at.best else ""
+            )
+    except (KeyboardInterrupt, SystemExit):
+        say("stopped; the same command goes on from here")
+        raise
+
+
+def _line(at: Progress) -> str:
+    trial = at.trial
+    outcome = f"failed ({trial.failed})" if trial.failed else f"NLL {number(trial.nll)}"
+    best = f", best {number(at.best.nll)}" if at.best else ""
+    return f"{at.done}/{at.trials} {outcome}{best}: {_in_words(trial.settings)}"
+
+
+def _in_words(settings: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={_text(value)}" for key, value in settings.items())
+
+
+def _publish(found: Sweep, settings: Settings, folder: Path, args: argparse.Namespace) -> None:
+    """Show the best trials, and write everything."""
+    from bayesrule.report.landscape import landscapes  # matplotlib takes a while
+
+    best = found.best
+    command = fit_command(settings, best)
+    plain = {
+        "data": sources.name_of(settings.data),
+        "command": args.command if args.storage is None else args.command.replace(args.storage, "URL"),
+        "method": settings.method,
+        "sampler": args.sampler,
+        "seed": settings.seed,
+        "val": args.val,
+        "space": {key: str(of) for key, of in found.space.items()},
+        "best": best.to_json() | {"set": _sets(best), "fit": command},
+        "importance": found.importance(),
+        "failed": sum(trial.failed is not None for trial in found.trials),
+        "trials": [trial.to_json() for trial in found.trials],
+        "versions": versions(),
+        "machine": machine(),
+    }
+    write_atomically(folder / "landscapes.png", landscapes(found))
+    write_atomically(folder / "result.json", json.dumps(plain, indent=1))
+    if args.json:
+        show_json(plain)
+    else:
+        _show(found)
+        print(f"train on all training examples with the best settings, and test:\n  {command}")
+    say(f"wrote {folder / 'result.json'} and {folder / 'landscapes.png'}")
+
+
+def _show(found: Sweep) -> None:
+    """The best trials, a column for each setting; those for one optimiser alone share that of their field."""
+    second = next((score for score in ("accuracy", "rmse") if score in found.best.scores), None)
+    paths = list(dict.fromkeys(path for trial in found.ranked[:BEST] for path in trial.assignments))
+    heads = [path.removeprefix("optimizer.") for path in paths]
+    rows = [
+        [str(trial.number), number(trial.nll), *([number(trial.scores[second])] if second else [])]
+        + [_text(trial.assignments[path]) if path in trial.assignments else "" for path in paths]
+        for trial in found.ranked[:BEST]
+    ]
+    show_table(["trial", "NLL", *([second] if second else []), *heads], rows, right=True)
+
+
+def fit_command(settings: Settings, trial: Trial) -> str:
+    """The command line that trains with the settings of a trial.
+
+    >>> from bayesrule.methods import MAP
+    >>> trial = Trial(0, {}, MAP(0.5), 1.0, {"lr": 0.5}, 0, 0.1, {}, 1.0)
+    >>> fit_command(Settings("moons", method="map", epochs=5), trial)
+    'bayesrule fit moons --method map --epochs 5 --set lr=0.5'
+    """
+    words = ["bayesrule", "fit", settings.data, "--method", settings.method]
+    for field in fields_of(Settings):
+        value = getattr(settings, field.name)
+        if field.name in ("data", "method", "set", "temperature") or value == field.default:
+            continue
+        words += [f"--{field.name.replace('_', '-')}", _text(value)]
+    if trial.temperature != 1:
+        words += ["--temperature", _text(trial.temperature)]
+    for assignment in (*settings.set, *_sets(trial)):
+        words += ["--set", assignment]
+    return shlex.join(words)
+
+
+def _sets(trial: Trial) -> list[str]:
+    """The settings of a trial as for ``--set``; the temperature has an option of its own."""
+    return [f"{path}={_text(value)}" for path, value in trial.assignments.items() if path != "temperature"]
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(_text, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,188 @@
+"""Means and deviations as two groups: by turns or at once, at learning rates of their own, and at which ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from statistics import mean
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bayesrule.experiments import book, trials
+from bayesrule.experiments.base import Claim, Result, Setting
+from bayesrule.experiments.figures import panels
+from bayesrule.experiments.landscapes import (
+    LEVEL,
+    Landscape,
+    chance,
+    correlation,
+    epochs_said,
+    explained,
+    explore,
+    generator,
+    scatter,
+)
+from bayesrule.experiments.trials import Job, Trial
+from bayesrule.methods import BBB
+
+TURNS = 2  # epochs that a group trains before it is the other's turn
+RATIOS = (10.0, 1.0, 0.1, 0.01)
+SEARCHED = ("adabound", "adam")
+LOWEST = -4.0  # learning rates are drawn from 10^LOWEST to 1, uniformly in the logarithm
+SAME = 0.02  # accuracies that differ by less are about the same
+PROBED = 0.01  # the means' rate when the ratio is probed: the document's text has this one, its caption 0.001
+EPOCHS = {"digits": {"turns": 24, "search": 6, "ratio": 60}, "cifar10": {"turns": 12, "search": 2, "ratio": 5}}
+DRAWS = {"digits": 24, "cifar10": 18}
+SEEDS = 3
+
+
+def run(setting: Setting) -> Result:
+    """Three parts, on the data of the document's figures."""
+    data = "cifar10" if setting.full else "digits"
+    epochs = EPOCHS[data]
+    alternated = trials.run(_turn_jobs(data, epochs["turns"], setting), setting)
+    searched = {name: _search(name, data, epochs["search"], setting) for name in SEARCHED}
+    probed = trials.run(_ratio_jobs(data, epochs["ratio"], setting), setting)
+    claims = [
+        *_turn_claims(alternated, data),
+        *(_narrow_claim(name, landscape) for name, landscape in searched.items()),
+        _divergence_claim(searched["adam"]),
+        *(_ratio_claim(probed, data, ratio) for ratio in RATIOS if ratio < 1),
+    ]
+    plain = {
+        "turns": [book.plain(trial) for trial in alternated],
+        "search": {name: landscape.plain() for name, landscape in searched.items()},
+        "ratio": [book.plain(trial) for trial in probed],
+    }
+    note = f"at the lowest divergence the accuracy need not be best: {_told(probed, data)}"
+    return Result(tuple(claims), plain, partial(_draw, parts=(alternated, searched, probed)), (13.0, 6.4), (note,))
+
+
+def _turn_jobs(data: str, epochs: int, setting: Setting) -> list[Job]:
+    return [
+        Job(what, data, BBB(**{**book.METHOD, "alternate": turns}), epochs, seed)
+        for seed in book.seeds(setting, SEEDS)
+        for what, turns in (("at once", 0), ("by turns", TURNS))
+    ]
+
+
+def _search(optimizer: str, data: str, epochs: int, setting: Setting) -> Landscape:
+    random = generator(setting, SEARCHED.index(optimizer))
+    places = {name: 10 ** random.uniform(LOWEST, 0, DRAWS[data]) for name in ("means", "deviations")}
+
+    def method(means: float, deviations: float) -> BBB:
+        changed = {"optimizer": optimizer, "lr": means, "sigma_lr_ratio": deviations / means}
+        return BBB(**{**book.METHOD, **changed})
+
+    return explore(optimizer, data, epochs, places, method, setting)
+
+
+def _ratio_jobs(data: str, epochs: int, setting: Setting) -> list[Job]:
+    return [
+        Job(_r(ratio), data, BBB(**{**book.METHOD, "lr": PROBED, "sigma_lr_ratio": ratio}), epochs, seed)
+        for seed in book.seeds(setting, SEEDS)
+        for ratio in RATIOS
+    ]
+
+
+def _r(ratio: float) -> str:
+    return f"r = {ratio:g}"
+
+
+def falls(trial: Trial, metric: str, group: int) -> float:
+    """By how much a metric falls from the first to the last epoch of a turn, on average over the turns of a group.
+
+    Group 0, the means, has the first turn.
+    """
+    values = [epoch[metric] for epoch in trial.history]
+    starts = range(group * TURNS, len(values) - TURNS + 1, 2 * TURNS)
+    return mean(values[start] - values[start + TURNS - 1] for start in starts)
+
+
+def _turn_claims(found: Sequence[Trial], data: str) -> list[Claim]:
+    once, turns = (book.values(found, data, what, "accuracy") for what in ("at once", "by turns"))
+    claims = [
+        Claim(
+            "Book 2020, figure 5.8",
+            f"means and deviations by turns give about the same accuracy as both at once on {data}",
+            f"{trials.said(turns)} by turns, {trials.said(once)} at once; the same is a difference below {SAME}",
+            abs(mean(turns) - mean(once)) < SAME,
+        )
+    ]
+    by_turns = [t for t in found if t.what == "by turns" and not t.failed]
+    for group, (name, metric, said) in enumerate((("means", "nll", "nll"), ("deviations", "penalty", "divergence"))):
+        own, other = ([falls(t, metric, which) for t in by_turns] for which in (group, 1 - group))
+        claims.append(
+            Claim(
+                "Book 2020, figure 5.8",
+                f"while the {name} train the {said} falls on {data}",
+                f"by {trials.said(own)} within a turn of theirs, by {trials.said(other)} within one of the others'",
+                book.better(own) and book.better([a - b for a, b in zip(own, other, strict=True)]),
+            )
+        )
+    return claims
+
+
+def _narrow_claim(optimizer: str, landscape: Landscape) -> Claim:
+    means, deviations = (
+        explained(np.log(landscape.places[name]), landscape.accuracy) for name in ("means", "deviations")
+    )
+    return Claim(
+        "Book 2020, figure 5.9",
+        f"the accuracy of {optimizer} depends more on the means' rate than on the deviations' on {landscape.data}",
+        f"parabolas in the logarithm of the rate explain {means:.0%} and {deviations:.0%} of its variance",
+        means > deviations,
+    )
+
+
+def _divergence_claim(landscape: Landscape) -> Claim:
+    rate, divergence = landscape.places["deviations"], landscape.divergence
+    p = chance(rate, divergence)
+    return Claim(
+        "Book 2020, figure 5.9",
+        f"with adam the divergence is the lower, the larger the deviations' rate on {landscape.data}",
+        f"their rank correlation is {correlation(rate, divergence):.2f} (p = {p:.2g})",
+        p < LEVEL,
+    )
+
+
+def _ratio_claim(found: Sequence[Trial], data: str, ratio: float) -> Claim:
+    return Claim(
+        "Book 2020, figure 5.10",
+        f"a deviations' rate of {ratio:g} times the means' is better than the same rate on {data}",
+        _told([t for t in found if t.what in (_r(ratio), _r(1.0))], data),
+        book.better(book.gains(found, data, _r(ratio), _r(1.0), "accuracy")),
+    )
+
+
+def _told(found: Sequence[Trial], data: str) -> str:
+    return "; ".join(
+        f"accuracy {trials.said(book.values(found, data, what, 'accuracy'))}, loss "
+        f"{trials.said(book.values(found, data, what, 'loss'), 2)} at {what}"
+        for what in dict.fromkeys(t.what for t in found)
+    )
+
+
+def _draw(figure: Figure, parts: tuple[Sequence[Trial], dict[str, Landscape], Sequence[Trial]]) -> None:
+    alternated, searched, probed = parts
+    axes = panels(figure, 8, rows=2)
+    for ax, found, metric, title in (
+        (axes[0], alternated, "nll", "training nll"),
+        (axes[1], alternated, "penalty", "divergence"),
+        (axes[2], probed, "nll", "training nll by ratio r"),
+        (axes[3], probed, "penalty", "divergence by ratio r"),
+    ):
+        book.curves(ax, found, metric)
+        ax.set(title=f"{found[0].data}: {title}")
+    for row, (name, landscape) in enumerate(searched.items()):
+        _panel(axes[4 + 2 * row], landscape, name, "accuracy")
+        _panel(axes[5 + 2 * row], landscape, name, "divergence")
+
+
+def _panel(axes: Axes, landscape: Landscape, optimizer: str, metric: str) -> None:
+    score = np.array([getattr(t, metric) for t in landscape.found])
+    scatter(axes, landscape.places["means"], landscape.places["deviations"], score, metric, high=metric == "accuracy")
+    axes.set(xscale="log", yscale="log", xlabel="rate of the means", ylabel="rate of the deviations")
+    axes.set_title(f"{optimizer}: {metric} after {epochs_said(len(landscape.found[0].history))}")

@@ -1,0 +1,148 @@
+"""The search itself: many trainings, each scored on data that none of them has seen."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from bayesrule import likelihoods, methods, priors
+from bayesrule.data import Arrays, Batch, Data, as_data
+from bayesrule.data.splits import hold_out
+from bayesrule.likelihoods import Likelihood
+from bayesrule.methods import Method
+from bayesrule.naming import unknown
+from bayesrule.priors import Prior
+from bayesrule.sweeps.job import Job, Where, the_store
+from bayesrule.sweeps.ranges import Range
+from bayesrule.sweeps.results import Callback, Progress, Sweep
+from bayesrule.sweeps.space import Space, default_space
+from bayesrule.sweeps.workers import side_by_side, work
+from bayesrule.task import Task
+from bayesrule.training.matching import check
+
+if TYPE_CHECKING:
+    from bayesrule.sweeps.store import Store
+
+SAMPLERS = ("tpe", "random")
+
+
+def sweep(
+    model: nn.Module,
+    train: Any,
+    method: str | Method = "bbb",
+    space: Mapping[str, Range] | None = None,
+    trials: int = 50,
+    sampler: str = "tpe",
+    storage: str | Path | None = None,
+    name: str = "sweep",
+    likelihood: str | Likelihood | None = None,
+    prior: str | Prior | None = None,
+    temperature: float = 1.0,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+    val: Any = 0.2,
+    jobs: int = 1,
+    callbacks: Sequence[Callback] = (),
+) -> Sweep:
+    """Search for the settings with the lowest NLL of the posterior predictive on held-out data.
+
+    Args:
+        model: the module; every trial starts from its weights.
+        train: as for `br.fit`. A share of it is held out; test data have no place here.
+        method: a name or an object, whose fields stand where the space does not say otherwise.
+        space: a range for each key (see `bayesrule.sweeps.space`); None: the usual ones of the method.
+        trials: how many in all, those counted that the storage has already.
+        sampler: ``tpe``, which learns from the trials before, or ``random``.
+        storage: a file for SQLite, or an Optuna storage URL; None: memory, which ends with the process.
+        name: of the study in the storage; the same one is continued.
+        likelihood: as for `br.fit`.
+        prior: as for `br.fit`.
+        temperature: as for `br.fit`, where the space does not have it.
+        epochs: as for `br.fit`.
+        batch_size: as for `br.fit`.
+        seed: the same seed gives the same trials, with one job or random search.
+        val: the share of ``train`` to hold out, or held-out ``(X, y)`` in the user's units.
+        jobs: processes side by side on this machine.
+        callbacks: called with a `Progress` after each trial.
+
+    >>> from bayesrule import data, models
+    >>> found = sweep(models.mlp(2, 2, hidden=(8,)), data.moons(seed=0), "map", trials=3, epochs=2)
+    >>> sorted(found.best.settings), len(found.trials)
+    (['lr'], 3)
+    """
+    for key, number in (("trials", trials), ("jobs", jobs)):
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+            raise ValueError(f"{key} must be a whole number of at least 1, not {number!r}")
+    if sampler not in SAMPLERS:
+        raise unknown("sampler", sampler, SAMPLERS)
+    if jobs > 1 and storage is None:
+        raise ValueError(f"jobs={jobs} need a storage that processes share: give a file, such as storage='sweep.db'")
+    kept = the_store()  # an error now if Optuna is missing
+    chosen = methods.choose(method)
+    searched = Space(default_space(chosen) if space is None else space, chosen)
+    belief = None if prior is None else priors.choose(prior)
+    given = None if likelihood is None else likelihoods.choose(likelihood)
+    data = as_data(train)
+    rest, held = _cut(data, val, seed)
+    check(Task.create(model, rest, given, belief, temperature), held)
+    job = Job(copy.deepcopy(model), rest, held, searched, given, belief, temperature, epochs, batch_size, seed)
+    where = Where(kept.url_of(storage), name, sampler)
+    with where.opened(job) as store:
+        store.agree(job.about(data) | {"sampler": sampler})
+        store.retire()
+        watch = _Watch(job, store, trials, callbacks)
+        if jobs == 1:
+            for _ in work(job, store, trials):
+                watch.look()
+        else:
+            side_by_side(job, where, trials, jobs, watch.look)
+        return Sweep(tuple(job.trials(store, trials)), searched.ranges, len(store.running()))
+
+
+class _Watch:
+    """Tells callbacks of trials that were not done when it began."""
+
+    def __init__(self, job: Job, store: Store, wanted: int, callbacks: Sequence[Callback]) -> None:
+        self.job, self.store, self.wanted, self.callbacks = job, store, wanted, callbacks
+        self.seen = set(store.done(wanted))
+
+    def look(self) -> None:
+        """Tell of what is new."""
+        if len(self.store.done(self.wanted)) == len(self.seen):
+            return
+        trials = list(self.job.trials(self.store, self.wanted))
+        for trial in trials:
+            if trial.number not in self.seen:
+                self.seen.add(trial.number)
+                known = [t for t in trials if t.number in self.seen and t.failed is None]
+                best = min(known, key=lambda t: t.nll, default=None)
+                for callback in self.callbacks:
+                    callback(Progress(trial, len(self.seen), self.wanted, best))
+
+
+def _cut(data: Data, val: Any, seed: int) -> tuple[Data, Batch]:
+    """What is trained on, and what is held out, in the user's units."""
+    if not isinstance(val, int | float):
+        if val is None:
+            raise ValueError(
+                "val must be held-out data (X, y) or a share such as 0.2, not None: trials are scored on it"
+            )
+        return data, as_data(val).raw()
+    if not 0 < val < 1:
+        raise ValueError(
+            f"val must be held-out data (X, y), or a share of the training data between 0 and 1, not {val}"
+        )
+    if not isinstance(data, Arrays):
+        raise ValueError(f"val={val} cannot be cut from data behind a loader: give held-out data, val=(X, y)")
+    y = data.y if data.y.ndim == 1 else torch.zeros(data.n)
+    rest, held = hold_out(y, val, seed)
+    if not len(rest) or not len(held):
+        raise ValueError(f"val={val} of {data.n} examples leaves {len(rest)} to train on: more data are needed")
+    return data.take(rest), data.take(held).raw()

@@ -1,0 +1,326 @@
+"""Which settings are searched over: a range for each, and how a draw becomes a method and a temperature.
+
+A *key* names a setting:
+
+- ``temperature``: η of the objective;
+- a field of the method, ``lr``, or of a method within it, ``base.lr``;
+- an option of the optimiser, ``momentum``, drawn where it has one; ``beta1`` and ``beta2`` are the parts of betas;
+- ``sgd.momentum``, ``yellowfin.lr``: the same for one optimiser alone, before the general one;
+- ``sigma_lr``: the learning rate of the deviations, instead of ``sigma_lr_ratio``, their multiple of ``lr``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+import torch
+
+from bayesrule import optim
+from bayesrule.methods import Method
+from bayesrule.naming import unknown
+from bayesrule.optim import Group, Recipe
+from bayesrule.sweeps.ranges import DIGITS, Choice, Log, Range, Uniform, Value, Whole, parse
+
+OPTIMIZERS = ("sgd", "adam", "amsgrad", "radam", "adabound", "amsbound", "yellowfin", "rmsprop", "adagrad")
+BOUND = ("adabound", "amsbound")  # in a package that need not be there
+DEFAULTS: dict[str, dict[str, Range]] = {
+    "optimizer": {"optimizer": Choice(OPTIMIZERS), "yellowfin.lr": Log(0.1, 10), "sgd.momentum": Uniform(0, 0.98)},
+    "lr": {"lr": Log(1e-4, 1)},
+    "sigma_lr_ratio": {"sigma_lr_ratio": Log(1e-3, 10)},
+    "kl_ratio": {"temperature": Log(1e-3, 1)},
+    "initial_std": {"initial_std": Log(1e-4, 0.3)},
+    "rate": {"rate": Uniform(0.01, 0.5)},
+    "rank": {"rank": Whole(2, 40)},
+    "wander": {"wander": Log(0.05, 1)},
+}
+"""The ranges that a field of a method brings with it, whatever the method: a divergence brings the temperature."""
+BETAS = {"beta1": 0, "beta2": 1}
+
+
+class Candidate(NamedTuple):
+    """What a draw stands for. ``assignments``: paths as for ``--set``, and ``temperature``, with their values."""
+
+    method: Method
+    temperature: float | None
+    assignments: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A key taken apart: the fields that lead to its method, the optimiser that it is for, its name, where it goes."""
+
+    within: tuple[str, ...]
+    optimizer: str | None
+    name: str
+    path: str
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the name of a field of the same method."""
+        return "".join(f"{part}." for part in self.within)
+
+    @property
+    def option(self) -> str | None:
+        """The option of the optimiser that it sets, if it does."""
+        head, _, option = self.path.removeprefix(self.prefix).partition(".")
+        return option if head == "optimizer" and option else None
+
+    def rival(self, other: Knob) -> bool:
+        """Whether both set the same thing."""
+        apart = self.name in BETAS and other.name in BETAS and self.name != other.name
+        return self.path == other.path and self.optimizer == other.optimizer and not apart
+
+
+class Space:
+    """Ranges for settings of a method, checked: every draw from them can be built.
+
+    >>> from bayesrule.methods import BBB
+    >>> space = Space({"optimizer": Choice(["adam", "sgd"]), "momentum": Uniform(0, 0.98)}, BBB())
+    >>> space.draw(lambda key, of: of.at(0.0)), space.draw(lambda key, of: of.at(0.5))
+    ({'optimizer': 'adam'}, {'optimizer': 'sgd', 'momentum': 0.49})
+    >>> space.candidate({"optimizer": "sgd", "momentum": 0.49}).method.optimizer
+    Recipe(optimizer='sgd', options={'momentum': 0.49})
+    """
+
+    def __init__(self, ranges: Mapping[str, Range], method: Method) -> None:
+        self.method = method
+        self.knobs = {key: _knob(key, method) for key in ranges}
+        order = sorted(
+            ranges, key=lambda key: (self.knobs[key].name != "optimizer", self.knobs[key].name == "sigma_lr")
+        )
+        self.ranges = {key: ranges[key] for key in order}
+        if not ranges:
+            raise ValueError(f"space must name at least one setting of {method.name}, got none: such as lr=1e-4:1:log")
+        for key in ranges:
+            self._check(key)
+        for share in (0.0, 0.99):
+            for place in range(max(len(of.ends()) for of in self.ranges.values())):
+                self._try(place, share)
+
+    def draw(self, choose: Callable[[str, Range], Value]) -> dict[str, Value]:
+        """A setting for each key that applies, one after the other, the optimiser first."""
+        settings: dict[str, Value] = {}
+        for key, of in self.ranges.items():
+            if self._applies(key, settings):
+                settings[key] = choose(key, of)
+        return settings
+
+    def candidate(self, settings: Mapping[str, Value]) -> Candidate:
+        """The method with these settings."""
+        method, temperature, assignments = self.method, None, {}
+        for key in (key for key in self.ranges if key in settings):
+            knob, value = self.knobs[key], settings[key]
+            if knob.path == "temperature" and not _has(self.method, "temperature"):
+                temperature = assignments[knob.path] = _positive("temperature", value)
+                continue
+            assignments[knob.path] = _meant(knob, value, _owner(method, knob.within))
+            method = assign(method, knob.path, assignments[knob.path])
+        return Candidate(method, temperature, assignments)
+
+    def words(self) -> dict[str, str]:
+        """The ranges as texts that `parse` reads."""
+        return {key: str(of) for key, of in self.ranges.items()}
+
+    def _applies(self, key: str, settings: Mapping[str, Value]) -> bool:
+        knob = self.knobs[key]
+        owner = _owner(self.method, knob.within)
+        if not _has(owner, "optimizer"):
+            return True
+        optimizer = str(settings.get(f"{knob.prefix}optimizer", _optimizer(owner)))
+        if knob.optimizer is None and f"{knob.prefix}{optimizer}.{knob.name}" in self.ranges:
+            return False
+        return knob.optimizer in (None, optimizer) and (knob.option is None or _takes(optimizer, knob.option))
+
+    def _optimizers(self, knob: Knob) -> list[Value]:
+        """The optimisers that a key can meet."""
+        drawn = self.ranges.get(f"{knob.prefix}optimizer")
+        return [_optimizer(_owner(self.method, knob.within))] if drawn is None else list(drawn.ends())
+
+    def _check(self, key: str) -> None:
+        knob, of = self.knobs[key], self.ranges[key]
+        if not isinstance(of, Range):
+            raise TypeError(f"space[{key!r}] must be a range such as Log(1e-4, 1), not {of!r}")
+        twins = [other for other, each in self.knobs.items() if each.rival(knob) and other != key]
+        if twins:
+            raise ValueError(f"space must name each setting once, got {key} and {twins[0]}, which are the same")
+        if (knob.optimizer or knob.option) and not self._met(key):
+            met = ", ".join(map(str, self._optimizers(knob)))
+            raise ValueError(
+                f"space[{key!r}] is never drawn: the optimizer is {met}; leave it out, or add an optimizer"
+            )
+        hint = float if knob.path != knob.prefix + knob.name else _hint(_owner(self.method, knob.within), knob.name)
+        kinds = get_args(hint) or (hint,)
+        if any(isinstance(kind, type) and issubclass(kind, Method) for kind in kinds):
+            raise ValueError(f"space[{key!r}] must be of plain values, but it is a method: search its fields, {key}.lr")
+        if not isinstance(of, Choice) and float not in kinds and not (int in kinds and isinstance(of, Whole)):
+            fix = "Whole(2, 40), on the command line 2:40:int" if int in kinds else "Choice([…]), or A,B,…"
+            raise ValueError(
+                f"space[{key!r}] must be {'whole numbers' if int in kinds else 'a choice'}, not {of}: {fix}"
+            )
+
+    def _met(self, key: str) -> bool:
+        prefix = self.knobs[key].prefix
+        return any(self._applies(key, {f"{prefix}optimizer": name}) for name in self._optimizers(self.knobs[key]))
+
+    def _try(self, place: int, share: float) -> None:
+        """Build what the ends of all ranges give."""
+
+        def end(key: str, of: Range) -> Value:
+            return of.options[place % len(of.options)] if isinstance(of, Choice) else of.ends()[share > 0]
+
+        settings = self.draw(end)
+        try:
+            self._build(self.candidate(settings).method)
+        except (TypeError, ValueError) as error:
+            shown = ", ".join(f"{key}={value}" for key, value in settings.items())
+            raise ValueError(
+                f"space must hold only what {self.method.name} can be, but with {shown}: {error}"
+            ) from error
+
+    def _build(self, method: Method) -> None:
+        for within in {knob.within for knob in self.knobs.values()}:
+            owner = _owner(method, within)
+            if _has(owner, "optimizer"):
+                optim.choose(owner.optimizer).build([torch.zeros(1, requires_grad=True)], lr=1.0)  # type: ignore[attr-defined]
+
+
+def default_space(method: Method, without: Collection[str] = ()) -> dict[str, Range]:
+    """The usual ranges of a method's settings, but for those that are ``without``: paths as for ``--set``.
+
+    >>> from bayesrule.methods import MAP, Ensemble
+    >>> default_space(Ensemble(base=MAP()))
+    {'base.lr': Log(low=0.0001, high=1.0)}
+    """
+    found = _defaults(method, "", without)
+    ranges = {key: of for key, of in found.items() if not {key, _knob(key, method).path} & set(without)}
+    if not ranges:
+        left = f" but {', '.join(without)}" if without else ""
+        raise ValueError(f"space must be given for {method.name}: no field of it{left} has a usual range")
+    return ranges
+
+
+def parse_space(words: Collection[str]) -> dict[str, Range]:
+    """Ranges from words.
+
+    >>> parse_space(["lr=1e-4:1:log", "optimizer=adam,sgd"])
+    {'lr': Log(low=0.0001, high=1.0), 'optimizer': Choice(options=('adam', 'sgd'))}
+    """
+    ranges: dict[str, Range] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        key = key.strip()
+        if not equals or not key or not text.strip():
+            raise ValueError(f"--space must be FIELD=RANGE, such as lr=1e-4:1:log, got {word!r}")
+        if key in ranges:
+            raise ValueError(f"--space must name each field once, got {key} twice: {ranges[key]} and {text}")
+        try:
+            ranges[key] = parse(text.strip())
+        except ValueError as error:
+            raise ValueError(f"--space {key}: {error}") from error
+    return ranges
+
+
+def assign(method: Method, path: str, value: Any) -> Method:
+    """The method with a field set, also one of a method within it, or an option of its optimiser.
+
+    >>> from bayesrule.methods import BBB
+    >>> assign(BBB(optimizer="sgd"), "optimizer.momentum", 0.5).optimizer
+    Recipe(optimizer='sgd', options={'momentum': 0.5})
+    """
+    name, _, rest = path.partition(".")
+    inner = getattr(method, name)
+    if rest and isinstance(inner, Method):
+        value = assign(inner, rest, value)
+    elif rest:
+        recipe = optim.choose(inner)
+        value = Recipe(recipe.optimizer, {**recipe.options, rest: value})
+    return dataclasses.replace(method, **{name: value})  # type: ignore[type-var]
+
+
+def _defaults(method: Method, prefix: str, without: Collection[str]) -> dict[str, Range]:
+    found: dict[str, Range] = {}
+    for field in dataclasses.fields(method):  # type: ignore[arg-type]
+        if isinstance(inner := getattr(method, field.name), Method):
+            found |= _defaults(inner, f"{prefix}{field.name}.", without)
+    mine = {key: of for name, ranges in DEFAULTS.items() if _has(method, name) for key, of in ranges.items()}
+    if "optimizer" in mine:
+        mine["optimizer"] = Choice(name for name in OPTIMIZERS if name not in BOUND or find_spec("pytorch_optimizer"))
+    if f"{prefix}optimizer" in without:
+        own = _optimizer(method)
+        mine = {key: of for key, of in mine.items() if key.partition(".")[0] == own or "." not in key}
+        mine = {key: of for key, of in mine.items() if f"{own}.{key}" not in mine}
+    return found | {key if key == "temperature" else f"{prefix}{key}": of for key, of in mine.items()}
+
+
+def _knob(key: str, method: Method) -> Knob:
+    parts, owner, within = key.split("."), method, []
+    while len(parts) > 1 and isinstance(inner := getattr(owner, parts[0], None), Method):
+        owner = inner
+        within.append(parts.pop(0))
+    trained = _has(owner, "optimizer")
+    optimizer = parts.pop(0) if trained and len(parts) > 1 and parts[0] in optim.AVAILABLE else None
+    if trained and len(parts) > 1 and parts[0] == "optimizer":
+        parts.pop(0)
+    name, prefix = ".".join(parts), "".join(f"{part}." for part in within)
+    known = [field.name for field in dataclasses.fields(owner)]  # type: ignore[arg-type]
+    if name in known and not (optimizer and name == "optimizer"):
+        return Knob(tuple(within), optimizer, name, prefix + name)
+    if name == "temperature" and not within and not optimizer:
+        return Knob((), None, name, name)
+    if name == "sigma_lr" and "sigma_lr_ratio" in known:
+        return Knob(tuple(within), optimizer, name, f"{prefix}sigma_lr_ratio")
+    option = "betas" if name in BETAS else name
+    if trained and any(_takes(each, option) for each in ([optimizer] if optimizer else optim.AVAILABLE)):
+        return Knob(tuple(within), optimizer, name, f"{prefix}optimizer.{option}")
+    more = sorted({option for each in optim.AVAILABLE for option in _options(each)} | set(BETAS)) if trained else []
+    raise unknown(f"setting of {owner.name}", name, [*known, "temperature", *more])
+
+
+def _meant(knob: Knob, value: Value, owner: Any) -> Any:
+    """The value that goes to the path of a knob."""
+    if knob.name == "sigma_lr":
+        return float(f"{_positive('sigma_lr', value) / Group(owner.optimizer, owner.lr).full_rate:.{DIGITS}g}")
+    if knob.name in BETAS and knob.option == "betas":
+        recipe = optim.choose(owner.optimizer)
+        usual = inspect.signature(optim.AVAILABLE[recipe.optimizer]).parameters["betas"].default
+        betas = list(recipe.options.get("betas", usual))
+        betas[BETAS[knob.name]] = value
+        return tuple(betas)
+    return value
+
+
+def _positive(name: str, value: Value) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise ValueError(f"{name} must be a positive number, not {value!r}")
+    return float(value)
+
+
+def _owner(method: Method, within: tuple[str, ...]) -> Method:
+    for name in within:
+        method = getattr(method, name)
+    return method
+
+
+def _optimizer(owner: Any) -> str:
+    return optim.choose(owner.optimizer).optimizer
+
+
+def _has(method: Method, name: str) -> bool:
+    return name in {field.name for field in dataclasses.fields(method)}  # type: ignore[arg-type]
+
+
+def _hint(owner: Method, name: str) -> Any:
+    return get_type_hints(type(owner)).get(name, float)
+
+
+def _options(optimizer: str) -> list[str]:
+    return list(inspect.signature(optim.AVAILABLE[optimizer]).parameters)[2:]
+
+
+def _takes(optimizer: str, option: str) -> bool:
+    return optimizer in optim.AVAILABLE and option in _options(optimizer)

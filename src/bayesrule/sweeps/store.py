@@ -1,0 +1,273 @@
+"""Where trials are kept: an Optuna study, and who works on which of its trials.
+
+A sweep of T trials has T *places*, 0 to T − 1. What is drawn for a place, and the seed that it is trained with, are
+functions of (seed, place); for TPE of the trials before it, too. Optuna's own numbers are tickets: whoever asks for a
+trial waits until all lower tickets have chosen their places, then takes the first one that is free. So no place is
+worked on twice, from however many processes and machines, and one whose worker died is taken by the next.
+
+Only this module needs Optuna.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
+
+from bayesrule.sweeps.ranges import Choice, Log, Range, Value, Whole
+
+BEAT = 30.0  # seconds between signs of life
+GRACE = 600.0  # seconds without one after which a worker elsewhere counts as dead
+PATIENCE = 5.0  # seconds that a lower ticket is waited for
+SETTINGS, PLACE, WORKER, OUTCOME = "bayesrule", "place", "worker", "outcome"
+DRAWS, TRAINING = range(2)  # what a seed is for
+DONE = (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+def seed_of(*key: int) -> int:
+    """One well mixed seed of 32 bits from several numbers."""
+    return int(np.random.SeedSequence(key).generate_state(1)[0])
+
+
+def training_seed(seed: int, place: int) -> int:
+    """The seed that a place is trained with."""
+    return seed_of(seed, TRAINING, place)
+
+
+def url_of(storage: str | Path | None) -> str | None:
+    """The URL of a storage: a file is SQLite's; None is memory."""
+    if storage is None or "://" in str(storage):
+        return None if storage is None else str(storage)
+    path = Path(storage).expanduser().resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{path}".replace("{", "{{").replace("}", "}}")
+
+
+def shown(url: str) -> str:
+    """A URL without its password."""
+    head, at, tail = url.rpartition("@")
+    user, colon, _ = head.removeprefix(scheme := head.partition("://")[0] + "://").partition(":")
+    return f"{scheme}{user}:***@{tail}" if at and colon else url
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within this block Optuna tells errors only, and what it calls experimental is no warning."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+@contextmanager
+def opened(url: str | None, name: str, sampler: str, seed: int, ranges: Mapping[str, Range]) -> Iterator[Store]:
+    """The study called ``name`` at ``url``, begun if there is none; its connections are closed in the end."""
+    with quiet():
+        storage = None if url is None else _connect(url)
+        try:
+            drawn = Draws(sampler, seed, ranges)
+            yield Store(optuna.create_study(storage=storage, study_name=name, sampler=drawn, load_if_exists=True))
+        finally:
+            if storage is not None:
+                storage.remove_session()
+                storage.engine.dispose()
+
+
+def _connect(url: str) -> RDBStorage:
+    waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+    try:
+        return RDBStorage(url, engine_kwargs=waiting)
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        why = str(getattr(error, "orig", None) or error).splitlines()[0]
+        raise OSError(
+            f"storage must be a file, or a URL such as mysql://user@host/base, that can be opened, got {shown(url)}: "
+            f"{why}"
+        ) from None
+
+
+class Draws(BaseSampler):
+    """Draws that are functions of (seed, place, key), and for TPE of all trials that are done."""
+
+    def __init__(self, kind: str, seed: int, ranges: Mapping[str, Range]) -> None:
+        self.kind, self.seed, self.ranges = kind, seed, ranges
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """None: each setting is drawn by itself, so that one may depend on another."""
+        return {}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """One setting of a trial."""
+        of = self.ranges[param_name]
+        seed = seed_of(self.seed, DRAWS, trial.user_attrs[PLACE], zlib.crc32(param_name.encode()))
+        if self.kind == "random":
+            return of.at(np.random.default_rng(seed).random())
+        tpe = TPESampler(seed=seed, multivariate=False, constant_liar=True)
+        return of.tidy(tpe.sample_independent(study, trial, param_name, param_distribution))
+
+
+class Store:
+    """A study."""
+
+    def __init__(self, study: optuna.Study) -> None:
+        self.study = study
+
+    def agree(self, settings: Mapping[str, str]) -> None:
+        """Refuse to go on with a sweep that was begun with other settings."""
+        known = self.study.user_attrs.get(SETTINGS)
+        if known is None:
+            if self.study.get_trials(deepcopy=False):
+                raise ValueError(f"the study {self.study.study_name!r} is not one of a sweep: give another name")
+            self.study.set_user_attr(SETTINGS, dict(settings))
+            return
+        for key, value in settings.items():
+            if known.get(key) != value:
+                raise ValueError(
+                    f"the sweep {self.study.study_name!r} was begun with {key} {known.get(key)}, not {value}: go on "
+                    "with what it was begun with, or begin another one with another name or storage"
+                )
+
+    def retire(self) -> None:
+        """Mark as failed what is called running but whose worker is dead."""
+        for trial in self.running():
+            if _dead(trial):
+                self._end(trial.number, TrialState.FAIL)
+
+    def claim(self, wanted: int) -> tuple[optuna.Trial, int] | None:
+        """A trial for the first of the wanted places that nobody has; None if there is none."""
+        if not self._free(wanted):
+            return None
+        trial = self.study.ask()
+        self._wait(trial.number)
+        free = self._free(wanted)
+        if not free:
+            self._end(trial.number, TrialState.FAIL)
+            return None
+        self.live(trial)
+        trial.set_user_attr(PLACE, free[0])
+        return trial, free[0]
+
+    def live(self, trial: optuna.Trial) -> None:
+        """A sign of life."""
+        with suppress(RuntimeError):  # given up for dead by others: they have its place now
+            trial.set_user_attr(WORKER, [socket.gethostname(), os.getpid(), time.time()])
+
+    def suggest(self, trial: optuna.Trial, key: str, of: Range) -> Value:
+        """A setting of a trial."""
+        match distribution(of):
+            case FloatDistribution() as d:
+                return trial.suggest_float(key, d.low, d.high, log=d.log)
+            case IntDistribution() as d:
+                return trial.suggest_int(key, d.low, d.high)
+            case CategoricalDistribution() as d:
+                return trial.suggest_categorical(key, d.choices)
+        raise TypeError(f"{key} must have a range, not {of!r}")
+
+    def finish(self, trial: optuna.Trial, outcome: Mapping[str, Any], value: float | None) -> None:
+        """The end of a trial: what it gave, or no value if it broke off."""
+        with suppress(RuntimeError):
+            trial.set_user_attr(OUTCOME, dict(outcome))
+        self._end(trial.number, TrialState.PRUNED if value is None else TrialState.COMPLETE, value)
+
+    def drop(self, trial: optuna.Trial) -> None:
+        """Give a trial up: another one takes its place."""
+        self._end(trial.number, TrialState.FAIL)
+
+    def done(self, wanted: int) -> dict[int, FrozenTrial]:
+        """The trials that came to an end, by place."""
+        found = {t.user_attrs[PLACE]: t for t in self.study.get_trials(deepcopy=False, states=DONE)}
+        return {place: found[place] for place in sorted(found) if place < wanted}
+
+    def running(self) -> list[FrozenTrial]:
+        """The trials that somebody works on."""
+        return self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+
+    def _free(self, wanted: int) -> list[int]:
+        states = (*DONE, TrialState.RUNNING)
+        taken = {t.user_attrs.get(PLACE) for t in self.study.get_trials(deepcopy=False, states=states)}
+        return [place for place in range(wanted) if place not in taken]
+
+    def _wait(self, ticket: int) -> None:
+        """Until all lower tickets have chosen, or are not going to."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            if not any(t.number < ticket and PLACE not in t.user_attrs and _age(t) < PATIENCE for t in self.running()):
+                return
+            time.sleep(0.02)
+
+    def _end(self, number: int, state: TrialState, value: float | None = None) -> None:
+        self.study.tell(number, value, state=state, skip_if_finished=True)
+
+
+def distribution(of: Range) -> BaseDistribution:
+    """A range for Optuna."""
+    if isinstance(of, Choice):
+        return CategoricalDistribution(of.options)
+    low, high = of.ends()
+    assert isinstance(low, int | float)
+    assert isinstance(high, int | float)
+    return (
+        IntDistribution(int(low), int(high))
+        if isinstance(of, Whole)
+        else FloatDistribution(low, high, isinstance(of, Log))
+    )
+
+
+def importance(trials: list[tuple[dict[str, Value], float]], ranges: Mapping[str, Range]) -> dict[str, float]:
+    """The share of each setting in what sets the best tenth of trials apart (Watanabe, Bansal and Hutter 2023)."""
+    with quiet():
+        study = optuna.create_study()
+        for settings, nll in trials:
+            of = {key: distribution(ranges[key]) for key in settings}
+            study.add_trial(optuna.create_trial(params=settings, distributions=of, value=nll))
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        return optuna.importance.get_param_importances(study, evaluator=evaluator)
+
+
+def _age(trial: FrozenTrial) -> float:
+    """Seconds since a trial was asked for."""
+    return 0.0 if trial.datetime_start is None else (datetime.now() - trial.datetime_start).total_seconds()
+
+
+def _dead(trial: FrozenTrial) -> bool:
+    """Whether the worker of a trial is gone from this machine, or was silent for long."""
+    host, pid, alive = trial.user_attrs.get(WORKER, (None, 0, time.time() - _age(trial)))
+    if host == socket.gethostname() and os.name == "posix" and not _runs(pid):
+        return True
+    return time.time() - alive > GRACE
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
