@@ -118,7 +118,7 @@ class Odd(nn.Module):
         self.other.weight = self.tied.weight
 
     def forward(self, x):
-        x = self.twice(torch.tanh(self.twice(self.once(x))))
+        x = self.twice(torch.tanh(self.twice(self.once(input=x))))
         return self.other(self.tied(F.linear(x, self.read.weight)))
 
 

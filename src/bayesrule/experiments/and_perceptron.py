@@ -20,7 +20,7 @@ from bayesrule.priors import Gaussian as GaussianPrior
 from bayesrule.training import fit
 
 COPIES = (1, 16)  # how often the truth table is seen
-STEPS = {False: 4000, True: 20000}
+STEPS = {False: 2000, True: 20000}
 CLOSE = 0.1  # nats that a trained q may be further from the posterior than the best q
 NAMES = ("w₁", "w₂", "b")
 SOURCE = "Book 2020, section 2.4, figure 2.2"
@@ -161,17 +161,14 @@ def _smooth(values: list[float], pieces: int = 100) -> list[float]:
 
 
 def _draw(figure: Figure, start: Normal, arms: list[Arm]) -> None:
-    loss, before, after, weights, spread_before, spread_after = panels(figure, 6, rows=2)
+    loss, before, after, weights, spread, spread_after = panels(figure, 6, rows=2)
     for arm in arms:
         curve = _smooth([value / (4 * arm.copies) for value in arm.loss])
         loss.plot([(i + 0.5) * len(arm.loss) / len(curve) for i in range(len(curve))], curve, label=_seen(arm))
     loss.set(xlabel="step", title="training loss an example")
     loss.legend()
     _compare(weights, arms[-1])
-    for q, when, axes in (
-        (start, "before", (before, spread_before)),
-        (arms[-1].trained, "after", (after, spread_after)),
-    ):
+    for q, when, axes in ((start, "before", (before, spread)), (arms[-1].trained, "after", (after, spread_after))):
         for which, what in enumerate(("P(1)", "its deviation")):
             _map(figure, axes[which], q, which, f"{what} {when} training")
 
@@ -182,20 +179,20 @@ def _compare(ax: Axes, arm: Arm) -> None:
         places = [i + 0.2 * (shift - 1) for i in range(3)]
         ax.errorbar(places, q.mean, q.std, fmt="o", capsize=3, ms=4, label=what)
     ax.set_xticks(range(3), NAMES)
-    ax.set(title=f"weights, mean ± deviation ({_seen(arm)})")
+    ax.set(title=f"weights ({_seen(arm)})")
     ax.legend()
 
 
 def _map(figure: Figure, ax: Axes, q: Normal, which: int, title: str) -> None:
     line = torch.linspace(-0.5, 1.5, 61, dtype=torch.float64)
-    grid = torch.cartesian_prod(line, line)
-    values = probability(q, torch.cat([grid, torch.ones(len(grid), 1)], 1))[which].reshape(61, 61).T
-    picture = ax.pcolormesh(line, line, values, vmin=0, vmax=(1, 0.5)[which], cmap=("RdBu_r", "viridis")[which])
+    grid = torch.cartesian_prod(line, line, torch.ones(1, dtype=torch.float64))
+    values, ticks = probability(q, grid)[which].reshape(61, 61).T.numpy(), line.numpy()
+    picture = ax.pcolormesh(ticks, ticks, values, vmin=0, vmax=(1, 0.35)[which], cmap=("RdBu_r", "viridis")[which])
     figure.colorbar(picture, ax=ax)
     if which == 0:
-        ax.contour(line, line, values, levels=[0.5], colors="black", linewidths=1)
+        ax.contour(ticks, ticks, values, levels=[0.5], colors="black", linewidths=1)
     x, y = load("and").train
     for label, mark in ((0, "o"), (1, "s")):
-        ax.plot(x[y == label, 0], x[y == label, 1], mark, color="white", mec="black", ms=6, ls="")
+        ax.plot(*x[y == label].T.tolist(), mark, color="white", mec="black", ms=6, ls="")
     ax.set(title=title, xticks=(0, 1), yticks=(0, 1))
     ax.grid(visible=False)

@@ -185,4 +185,5 @@ def _panel(axes: Axes, landscape: Landscape, optimizer: str, metric: str) -> Non
     score = np.array([getattr(t, metric) for t in landscape.found])
     scatter(axes, landscape.places["means"], landscape.places["deviations"], score, metric, high=metric == "accuracy")
     axes.set(xscale="log", yscale="log", xlabel="rate of the means", ylabel="rate of the deviations")
-    axes.set_title(f"{optimizer}: {metric} after {epochs_said(len(landscape.found[0].history))}")
+    epochs = epochs_said(EPOCHS[landscape.data]["search"])
+    axes.set_title(f"{optimizer}: {metric} after {epochs}")

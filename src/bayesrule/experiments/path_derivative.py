@@ -171,5 +171,6 @@ def _bars(ax: Axes, first: list[dict[str, Any]]) -> None:
     for i, row in enumerate(first):
         ax.hlines(row["term"], i - 0.45, i + 0.45, color="black", ls="--", lw=1, label="η/(Nσ)" if i == 0 else "")
     ax.set_xticks(range(len(first)), [f"{row['data']}\n{row['start']}" for row in first])
-    ax.set(yscale="log", title="first gradient of a mean: deviation over draws")
+    ax.set(yscale="log", title="first gradient of a mean: noise")
+    ax.set(ylim=(None, 30 * ax.get_ylim()[1]))  # room for the legend
     ax.legend()

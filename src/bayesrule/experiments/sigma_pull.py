@@ -22,7 +22,7 @@ PRECISIONS = (0.25, 1.0, 4.0)  # λ
 CENTRES = (0.0, 1.5)  # means of the prior
 START = 0.3  # the first σ
 WEIGHTS = 20
-STEPS = 300
+STEPS = 500
 NEAR = 1e-3  # how far from the prior a trained q may be, in prior deviations
 SOURCE = "Romijnders, figure 1"
 

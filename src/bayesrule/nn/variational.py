@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -151,9 +151,10 @@ class Variational(nn.Module):
 
         def hook(path: str, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Tensor:
             calls[path] += 1
-            x, *rest = args
+            x, *rest = args or (kwargs["input"],)
+            kwargs = {k: v for k, v in kwargs.items() if k != "input"}
 
-            def run(x: Tensor, weights: Any) -> Tensor:
+            def run(x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
                 return self.fast[path](weights, (x, *rest), kwargs)
 
             prefix = f"{path}." if path else ""
@@ -179,12 +180,14 @@ class Variational(nn.Module):
 
     def terms(self, nll: Tensor, weight: float) -> tuple[Tensor, Tensor]:
         """The loss, and KL(q‖p): in closed form where there is one and the gradient allows it, else sampled."""
-        std, weights = self._last_pass()
+        std, weights = self._drawn or (softplus(self.rho), None)
+        self._drawn = None  # a graph is gone through once
         closed = None if self.gradient == "path" else self.prior.divergence(self.mean, std, self.like)
         divergence = self._sampled_divergence(std, weights) if closed is None else closed
         self._guard(divergence, std)
         loss = nll + weight * divergence
         if self.gradient == "score":
+            assert weights is not None, "the objective is that of the last pass: call the module before"
             log_q = log_normal(weights, self.mean, std)
             cost = (loss if closed is None else nll).detach()
             loss = loss + cost * (log_q - log_q.detach())  # nothing, with the gradient cost·∇ log q
@@ -205,26 +208,20 @@ class Variational(nn.Module):
             found[name] = part
         return found
 
-    def _sampled_divergence(self, std: Tensor, weights: Tensor) -> Tensor:
-        """log q(w) − log p(w) at the drawn weights, or its like with the same mean.
+    def _sampled_divergence(self, std: Tensor, weights: Tensor | None) -> Tensor:
+        """log q(w) − log p(w) at the drawn weights, fresh ones if the pass drew none, or its like with the same mean.
 
         The total derivative of log q(w) is that of minus the entropy, whatever the draw; so is its mean. Without q's
         own parameters, only the path through w is left.
         """
+        if weights is None:
+            weights = torch.addcmul(self.mean, std, torch.randn_like(std))
         log_p = self.prior.log_prob(modules.unflatten(weights, self.like))
         if self.gradient == "path":
             return log_normal(weights, self.mean.detach(), std.detach()) - log_p
         if self.gradient == "score":
             return log_normal(weights, self.mean, std).detach() - log_p
         return -(std.log().sum() + 0.5 * std.numel() * math.log(2 * math.pi * math.e)) - log_p
-
-    def _last_pass(self) -> tuple[Tensor, Tensor]:
-        """σ and weights of the last pass, once; fresh ones where it drew no weights or there was none."""
-        std, weights = self._drawn or (None, None)
-        self._drawn = None
-        if std is None or weights is None:
-            return _Draw.apply(self.mean, self.rho)  # type: ignore[no-untyped-call]
-        return std, weights
 
     def _guard(self, divergence: Tensor, std: Tensor) -> None:
         if bool(divergence.isfinite()):

@@ -183,10 +183,9 @@ def _stretch(line: Any, axis: Axis, limit: Callable[[float, float], object]) -> 
 
 def _key(figure: Figure, every: Sequence[Axes], found: Sweep) -> None:
     """What the colours mean, and how many trials there are."""
-    bar = figure.colorbar(ScalarMappable(Normalize(0, 1), COLOURS), ax=list(every), shrink=0.6, aspect=30, pad=0.01)
-    bar.set_ticks([0, 1], labels=["best", "worst"])
+    bar = figure.colorbar(ScalarMappable(Normalize(0, 1), COLOURS), ax=list(every), shrink=0.7, aspect=30, pad=0.01)
+    bar.set_ticks([0, 0.5, 1], labels=["best NLL", "median", "worst"])
     bar.ax.invert_yaxis()
-    bar.set_label("rank by held-out NLL", labelpad=-18)
     broken = sum(trial.failed is not None for trial in found.trials)
     crosses = f"; {broken} broke off (red)" if broken else ""
     best = f"; best (star): NLL {found.ranked[0].nll:.4g}" if found.ranked else ""

@@ -84,7 +84,10 @@ class Sweep:
         ]
 
     def importance(self) -> dict[str, float]:
-        """The share of each setting in what sets the best trials apart from all, by PED-ANOVA; they sum to one."""
+        """The share of each setting in what sets the best tenth of trials apart from all, by PED-ANOVA.
+
+        Shares sum to one. Fewer than ten trials tell nothing, and give nothing.
+        """
         from bayesrule.sweeps.store import importance
 
         return importance([(trial.settings, trial.nll) for trial in self.ranked], self.space)

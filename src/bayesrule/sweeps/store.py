@@ -34,6 +34,7 @@ from bayesrule.sweeps.ranges import Choice, Log, Range, Value, Whole
 BEAT = 30.0  # seconds between signs of life
 GRACE = 600.0  # seconds without one after which a worker elsewhere counts as dead
 PATIENCE = 5.0  # seconds that a lower ticket is waited for
+FEWEST = 10  # trials of which one can be the best tenth
 SETTINGS, PLACE, WORKER, OUTCOME = "bayesrule", "place", "worker", "outcome"
 DRAWS, TRAINING = range(2)  # what a seed is for
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -240,8 +241,14 @@ def distribution(of: Range) -> BaseDistribution:
 
 
 def importance(trials: list[tuple[dict[str, Value], float]], ranges: Mapping[str, Range]) -> dict[str, float]:
-    """The share of each setting in what sets the best tenth of trials apart (Watanabe, Bansal and Hutter 2023)."""
+    """The share of each setting in what sets the best tenth of trials apart (Watanabe, Bansal and Hutter 2023).
+
+    Empty for fewer than `FEWEST` trials.
+    """
+    if len(trials) < FEWEST:
+        return {}
     with quiet():
+        warnings.simplefilter("ignore", UserWarning)  # a setting that few trials have
         study = optuna.create_study()
         for settings, nll in trials:
             of = {key: distribution(ranges[key]) for key in settings}

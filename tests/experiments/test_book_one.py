@@ -1,0 +1,144 @@
+"""The experiments after Book (2020), chapters 1, 2 and 5 and appendix A, and after Romijnders."""
+
+import io
+import json
+import math
+
+import pytest
+import torch
+from matplotlib.image import imread
+
+from bayesrule.experiments import (
+    EXPERIMENTS,
+    Setting,
+    and_perceptron,
+    book,
+    initial_sigma,
+    kl_weights,
+    noise_confidence,
+    path_derivative,
+    png,
+    sigma_pull,
+    trials,
+)
+from bayesrule.experiments.logistic import Normal, Table, probability
+from bayesrule.methods import BBB
+
+NAMES = ("and-perceptron", "initial-sigma", "kl-weights", "noise-confidence", "path-derivative", "sigma-pull")
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Two seeds and few steps."""
+    monkeypatch.setattr(book, "seeds", lambda setting, count=2: range(setting.seed * 100, setting.seed * 100 + 2))
+    monkeypatch.setattr(book, "data", lambda setting, epochs=2: {"digits": 2})
+    monkeypatch.setattr(trials, "SAMPLES", 4)
+    monkeypatch.setattr(noise_confidence, "LENGTHS", {False: ("digits", 2)})
+    monkeypatch.setattr(noise_confidence, "NOISES", 50)
+    monkeypatch.setattr(noise_confidence, "SAMPLES", 4)
+    monkeypatch.setattr(initial_sigma, "STARTS", (-2, -10, -12))
+    monkeypatch.setattr(path_derivative, "DRAWS", 10)
+    monkeypatch.setattr(and_perceptron, "STEPS", {False: 100})
+    monkeypatch.setattr(sigma_pull, "STEPS", 20)
+
+
+def plain(result):
+    return json.dumps(result.data, allow_nan=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiment_answers_in_full_and_repeats(name, short):
+    result = EXPERIMENTS[name](Setting())
+    picture = imread(io.BytesIO(png(result)), format="png")
+    assert result.claims
+    assert all(claim.source and claim.says and claim.measured for claim in result.claims)
+    assert all(type(claim.held) is bool for claim in result.claims)
+    assert all(result.notes) or result.notes == ()
+    assert picture.std() > 0.01
+    assert plain(result) == plain(EXPERIMENTS[name](Setting()))
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "sigma-pull"])  # which draws nothing at random
+def test_another_seed_is_another_run(name, short):
+    assert plain(EXPERIMENTS[name](Setting())) != plain(EXPERIMENTS[name](Setting(seed=1)))
+
+
+def held(result):
+    return {claim.says: claim.held for claim in result.claims}
+
+
+def test_the_divergence_alone_pulls_q_to_the_prior():
+    assert all(held(sigma_pull.run(Setting())).values())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_perceptron_learns_and(seed):
+    """Seen sixteen times the table is learnt; seen once it is not, by the exact posterior either."""
+    result = and_perceptron.run(Setting(seed=seed))
+    once, often = result.data["arms"]
+    assert once["probs_exact"][3] < 0.5 < often["probs_exact"][3]
+    assert once["probs"][3] < 0.5 < often["probs"][3]
+    assert list(held(result).values()) == [True, False, True, True, True, False]
+
+
+def test_the_path_derivative_is_quiet_at_the_posterior_and_loud_from_a_narrow_start(short):
+    """The variance vanishes at the exact posterior; far narrower than it, the noise is that of −(η/N)·ε/σ."""
+    claims = path_derivative.run(Setting()).claims
+    assert claims[0].held
+    assert next(claim for claim in claims if claim.source == "closed form").held
+
+
+def test_quadrature_agrees_with_draws():
+    """P(1) and its deviation, to five standard errors of 10⁵ draws; the bound stays below the evidence."""
+    table = and_perceptron._table(3)
+    q = Normal([0.5, -0.2, 0.1], [0.3, 0.7, 1.1])
+    mean, std = q.tensors()
+    draws = torch.randn(100_000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    probs = ((mean + std * draws) @ table.x.T).sigmoid()
+    exact = probability(q, table.x)
+    assert torch.allclose(probs.mean(0), exact[0], atol=5 * 0.5 / math.sqrt(100_000))
+    assert torch.allclose(probs.std(0), exact[1], atol=5 * 0.5 / math.sqrt(100_000))
+    _, evidence, _ = table.exact()
+    best = table.bound(*table.best().tensors())
+    assert table.bound(mean, std) < best < evidence
+
+
+def test_the_exact_posterior_without_data_is_the_prior():
+    empty = Table(torch.zeros(0, 2, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
+    posterior, evidence, _ = empty.exact()
+    assert evidence == pytest.approx(0, abs=1e-9)
+    assert posterior.mean == pytest.approx([0, 0], abs=1e-9)
+    assert posterior.std == pytest.approx([1, 1], abs=1e-9)
+    assert empty.best().std == pytest.approx([1, 1], abs=1e-6)
+
+
+def seen(posterior, split):
+    return {"kind": posterior.kind, "classes": len(split.classes)}
+
+
+def test_a_look_is_kept_with_its_trial(tmp_path):
+    """The cache holds what a look saw, under a name of its own."""
+    plain_job = trials.Job("a", "digits", BBB(**book.METHOD), 1, 0)
+    job = trials.Job("a", "digits", BBB(**book.METHOD), 1, 0, look=seen)
+    setting = Setting(cache=tmp_path)
+    (trial,) = trials.run([job], setting)
+    assert trial.seen == {"kind": "gaussian", "classes": 10}
+    assert trials.run([job], setting) == [trial]
+    assert [path.stem for path in tmp_path.iterdir()] == [job.key()]
+    assert job.key() != plain_job.key()
+
+
+def test_a_training_that_broke_off_is_plain_too():
+    broken = trials.Trial("a", "digits", 0, 0.1, 2.3, 0.0, math.inf, math.inf, [], "it broke off")
+    whole = trials.Trial("b", "digits", 0, 0.9, 0.3, 0.0, 1.0, 0.5, [])
+    assert book.plain(broken)["loss"] is None
+    assert book.gains([broken, whole], "digits", "b", "a", "accuracy") == [pytest.approx(0.8)]
+    assert math.isnan(trials.average([1.0, math.inf])[1])
+    assert not book.better([1.0, math.inf])
+
+
+def test_kl_weights_count_the_whole_divergence(short):
+    """Loss and divergence are with full weight, whatever λ: without the divergence in training, too."""
+    for trial in kl_weights.run(Setting()).data["trials"]:
+        assert trial["loss"] == pytest.approx(trial["history"][-1]["nll"] + trial["history"][-1]["penalty"])
+        assert trial["divergence"] > 100
