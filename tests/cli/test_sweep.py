@@ -95,10 +95,12 @@ def test_test_examples_are_never_seen(bayesrule, monkeypatch):
         raise ValueError("enough")
 
     monkeypatch.setattr(sweeps, "sweep", spy)
-    assert bayesrule("sweep", "digits", *SMALL)[0] == 2
-    split = read(Settings("digits")).split
-    assert seen[0][0] is not split.test[0]
-    assert {tuple(row) for row in seen[0][0].tolist()}.isdisjoint({tuple(row) for row in split.test[0].tolist()})
+    assert bayesrule("sweep", "moons", *SMALL)[0] == 2
+    split = read(Settings("moons")).split
+    given = {tuple(row) for row in seen[0].raw().x.tolist()}
+    assert len(given) == len(split.train[1])
+    for rows, shared in ((split.train[0], len(given)), (split.test[0], 0)):
+        assert sum(bool((row - seen[0].raw().x).abs().amax(1).amin() < 1e-6) for row in rows) == shared
 
 
 def test_diverging_trials(as_json, bayesrule, tmp_path):
@@ -142,6 +144,11 @@ def test_the_picture_of_little(broken):
         ("sweep moons --space lr=1:0", "low must be at most high"),
         ("sweep moons --space lrr=0:1", "did you mean 'lr'"),
         ("sweep moons --space lr=1e-3:1:log --set lr=0.1", "--space lr is searched over and set as well"),
+        (
+            "sweep moons --set sigma_lr_ratio=1 --space sigma_lr=0.1:1",
+            "--space sigma_lr is searched over and set as well",
+        ),
+        ("sweep moons --epochs 0", "epochs must be a whole number of at least 1, not 0"),
         ("sweep moons --space temperature=0.1:1 --temperature 0.1", "is searched over and set as well"),
         ("sweep moons --method map --set lr=0.1", "space must be given for map"),
         ("sweep moons --method bbbb", "did you mean 'bbb'"),

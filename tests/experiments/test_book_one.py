@@ -37,6 +37,7 @@ def short(monkeypatch):
     monkeypatch.setattr(noise_confidence, "NOISES", 50)
     monkeypatch.setattr(noise_confidence, "SAMPLES", 4)
     monkeypatch.setattr(initial_sigma, "STARTS", (-2, -10, -12))
+    monkeypatch.setattr(path_derivative, "DISTANCES", (0.0, 1.0))
     monkeypatch.setattr(path_derivative, "DRAWS", 10)
     monkeypatch.setattr(and_perceptron, "STEPS", {False: 100})
     monkeypatch.setattr(sigma_pull, "STEPS", 20)

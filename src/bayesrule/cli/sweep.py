@@ -31,6 +31,7 @@ from bayesrule.models import build
 from bayesrule.report.comparison import machine, versions
 from bayesrule.report.measures import number
 from bayesrule.sweeps import Callback, Progress, Range, Sweep, Trial
+from bayesrule.sweeps.space import Space
 
 EPILOG = """examples:
   bayesrule sweep digits --trials 100 --jobs 2
@@ -112,7 +113,8 @@ def _ranges(method: Method, settings: Settings, args: argparse.Namespace) -> dic
     if not args.space:
         return sweeps.default_space(method, fixed)
     ranges = sweeps.parse_space(args.space)
-    if both := sorted(fixed & set(ranges)):
+    both = [key for key, knob in Space(ranges, method).knobs.items() if knob.path in fixed]
+    if both:
         raise ValueError(f"--space {both[0]} is searched over and set as well: leave one of the two out")
     return ranges
 

@@ -6,22 +6,34 @@ import inspect
 from collections.abc import Callable
 
 from bayesrule.experiments import (
+    adam_landscape,
     and_perceptron,
+    group_plateau,
+    groups,
     initial_sigma,
     kl_weights,
+    lr_schedules,
     noise_confidence,
+    optimizers,
     path_derivative,
+    sgd_landscape,
     sigma_pull,
 )
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import png
 
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
+    "adam-landscape": adam_landscape.run,
     "and-perceptron": and_perceptron.run,
+    "group-plateau": group_plateau.run,
     "initial-sigma": initial_sigma.run,
     "kl-weights": kl_weights.run,
+    "lr-schedules": lr_schedules.run,
+    "mean-and-sigma-groups": groups.run,
     "noise-confidence": noise_confidence.run,
+    "optimizers": optimizers.run,
     "path-derivative": path_derivative.run,
+    "sgd-landscape": sgd_landscape.run,
     "sigma-pull": sigma_pull.run,
 }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from matplotlib.figure import Figure
 
 
@@ -54,3 +56,19 @@ class Result:
     draw: Callable[[Figure], None]
     size: tuple[float, float] = (8.0, 3.2)
     notes: tuple[str, ...] = field(default=())
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within this block, or in a function that this decorates, torch computes on one thread: small networks gain none.
+
+    >>> with one_thread():
+    ...     torch.get_num_threads()
+    1
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

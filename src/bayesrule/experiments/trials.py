@@ -14,11 +14,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, TypeAlias
 
-import torch
-
 from bayesrule.data import Arrays, Split, load, standardize
 from bayesrule.evaluate import evaluate
-from bayesrule.experiments.base import Setting
+from bayesrule.experiments.base import Setting, one_thread
 from bayesrule.files import write_atomically
 from bayesrule.methods import Method
 from bayesrule.models import Spec, build, default_for
@@ -108,17 +106,9 @@ def _finished(jobs: Sequence[Job], places: Sequence[int], setting: Setting) -> I
             yield futures[future], future.result()
 
 
+@one_thread()
 def train(job: Job, data_dir: str | None) -> Trial:
-    """Fit and score, on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _train(job, data_dir)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _train(job: Job, data_dir: str | None) -> Trial:
+    """Fit and score."""
     split, data = _data(job.data, data_dir)
     try:
         posterior = fit(

@@ -15,7 +15,7 @@ from bayesrule import likelihoods, methods, priors
 from bayesrule.data import Arrays, Batch, Data, as_data
 from bayesrule.data.splits import hold_out
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Method
+from bayesrule.methods import Method, Plan
 from bayesrule.naming import unknown
 from bayesrule.priors import Prior
 from bayesrule.sweeps.job import Job, Where, the_store
@@ -25,6 +25,7 @@ from bayesrule.sweeps.space import Space, default_space
 from bayesrule.sweeps.workers import side_by_side, work
 from bayesrule.task import Task
 from bayesrule.training.matching import check
+from bayesrule.training.settings import Settings, default_batch_size, default_epochs
 
 if TYPE_CHECKING:
     from bayesrule.sweeps.store import Store
@@ -91,7 +92,9 @@ def sweep(
     given = None if likelihood is None else likelihoods.choose(likelihood)
     data = as_data(train)
     rest, held = _cut(data, val, seed)
-    check(Task.create(model, rest, given, belief, temperature), held)
+    task = Task.create(model, rest, given, belief, temperature)
+    check(task, held)
+    _rehearse(task, Settings(chosen, given, belief, temperature, *_length(rest, epochs, batch_size), seed, None))
     job = Job(copy.deepcopy(model), rest, held, searched, given, belief, temperature, epochs, batch_size, seed)
     where = Where(kept.url_of(storage), name, sampler)
     with where.opened(job) as store:
@@ -125,6 +128,19 @@ class _Watch:
                 best = min(known, key=lambda t: t.nll, default=None)
                 for callback in self.callbacks:
                     callback(Progress(trial, len(self.seen), self.wanted, best))
+
+
+def _length(data: Data, epochs: int | None, batch_size: int | None) -> tuple[int, int]:
+    """Epochs and batch size, as `br.fit` takes them."""
+    size = default_batch_size(data.n) if batch_size is None else batch_size
+    return (default_epochs(data.steps(size)) if epochs is None else epochs), size
+
+
+def _rehearse(task: Task, settings: Settings) -> None:
+    """Start the method, so that what is wrong with every trial is an error before the first."""
+    steps = task.data.steps(settings.batch_size)
+    with torch.random.fork_rng(devices=[]):
+        settings.method.start(task, Plan(settings.epochs, steps, settings.batch_size))
 
 
 def _cut(data: Data, val: Any, seed: int) -> tuple[Data, Batch]:

@@ -153,6 +153,8 @@ class Space:
             raise ValueError(
                 f"space[{key!r}] is never drawn: the optimizer is {met}; leave it out, or add an optimizer"
             )
+        if knob.path == f"{knob.prefix}sigma_lr_ratio" and _apart(_owner(self.method, knob.within)):
+            raise ValueError(f"space[{key!r}] has no effect: the deviations are trained by a group of their own")
         hint = float if knob.path != knob.prefix + knob.name else _hint(_owner(self.method, knob.within), knob.name)
         kinds = get_args(hint) or (hint,)
         if any(isinstance(kind, type) and issubclass(kind, Method) for kind in kinds):
@@ -248,6 +250,8 @@ def _defaults(method: Method, prefix: str, without: Collection[str]) -> dict[str
         if isinstance(inner := getattr(method, field.name), Method):
             found |= _defaults(inner, f"{prefix}{field.name}.", without)
     mine = {key: of for name, ranges in DEFAULTS.items() if _has(method, name) for key, of in ranges.items()}
+    if _apart(method):
+        mine.pop("sigma_lr_ratio", None)
     if "optimizer" in mine:
         mine["optimizer"] = Choice(name for name in OPTIMIZERS if name not in BOUND or find_spec("pytorch_optimizer"))
     if f"{prefix}optimizer" in without:
@@ -308,6 +312,10 @@ def _owner(method: Method, within: tuple[str, ...]) -> Method:
 
 def _optimizer(owner: Any) -> str:
     return optim.choose(owner.optimizer).optimizer
+
+
+def _apart(owner: Any) -> bool:
+    return getattr(owner, "deviations", None) is not None
 
 
 def _has(method: Method, name: str) -> bool:
