@@ -199,6 +199,17 @@ def test_falls_are_within_the_turns_of_a_group():
     assert groups.falls(by_turns, "nll", 1) == 0.0
 
 
+@pytest.mark.parametrize(("means", "deviations", "low", "high"), [(1, 0, 0, 0.01), (0, 1, 0.99, 1), (1, 1, 0.05, 1)])
+def test_which_rate_the_accuracy_depends_on(means, deviations, low, high):
+    """A lead is found where there is one; of two rates that count alike neither leads."""
+    random = np.random.default_rng(0)
+    x, y = random.uniform(-4, 0, (2, 40))
+    found = [trial(0.9 - 0.05 * (means * a**2 + deviations * b**2)) for a, b in zip(x, y, strict=True)]
+    share, other, p = groups.ahead(Landscape("digits", {"means": np.exp(x), "deviations": np.exp(y)}, found))
+    assert low <= p <= high
+    assert max(share, other) > (0.99 if means != deviations else 0.2)
+
+
 def test_plateaus_go_by_their_own_metrics():
     """The means' rate falls when the nll has not improved for two epochs, the deviations' only with the divergence."""
     history = [{"nll": 1.0, "penalty": 5.0 - epoch} for epoch in range(5)]

@@ -83,7 +83,7 @@ class Run:
         asked = self.settings
         network = build(self.model, asked.seed)
         data = split.train if split.image_shape else standardize(split.train)
-        with progress(asked.method) as callback, _threads(asked.threads):
+        with progress(asked.method) as callback, threads(asked.threads):
             if folder is not None and not _fresh(folder):
                 return resume(folder, network, data, callbacks=[callback])
             if folder is not None:
@@ -188,7 +188,8 @@ def _spec(settings: Settings, split: Split) -> Spec:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def threads(count: int) -> Iterator[None]:
+    """As many threads as ``count`` within this block."""
     if count < 1:
         raise ValueError(f"--threads must be at least 1, got {count}")
     before = torch.get_num_threads()

@@ -22,7 +22,7 @@ from typing import Any
 from bayesrule import sweeps
 from bayesrule.cli import fields, options, sources
 from bayesrule.cli.options import Settings
-from bayesrule.cli.runs import Run, _threads, refuse
+from bayesrule.cli.runs import Run, refuse, threads
 from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.data import standardize
 from bayesrule.files import write_atomically
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
     split = source.split
     for note in sources.describe(split, source.schema):
         say(note)
-    with _progress(args.trials) as callback, _threads(settings.threads):
+    with _progress(args.trials) as callback, threads(settings.threads):
         found = sweeps.sweep(
             build(run.model, settings.seed),
             split.train if split.image_shape else standardize(split.train),
@@ -89,15 +89,15 @@ def run(args: argparse.Namespace) -> None:
             args.sampler,
             args.storage or folder / "sweep.db",
             name,
-            settings.likelihood or ("poisson" if split.kind == "counts" else None),
-            fields.prior(settings.prior),
-            settings.temperature,
-            settings.epochs,
-            settings.batch_size,
             settings.seed,
             args.val,
             args.jobs,
             [callback],
+            likelihood=settings.likelihood or ("poisson" if split.kind == "counts" else None),
+            prior=fields.prior(settings.prior),
+            temperature=settings.temperature,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
         )
     if found.running:
         say(

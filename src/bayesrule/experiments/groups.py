@@ -10,20 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import book, landscapes, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.landscapes import (
-    LEVEL,
-    Landscape,
-    chance,
-    correlation,
-    epochs_said,
-    explained,
-    explore,
-    generator,
-    scatter,
-)
+from bayesrule.experiments.landscapes import LEVEL, Landscape
 from bayesrule.experiments.trials import Job, Trial
 from bayesrule.methods import BBB
 
@@ -36,6 +26,7 @@ PROBED = 0.01  # the means' rate when the ratio is probed: the document's text h
 EPOCHS = {"digits": {"turns": 24, "search": 6, "ratio": 60}, "cifar10": {"turns": 12, "search": 2, "ratio": 5}}
 DRAWS = {"digits": 24, "cifar10": 18}
 SEEDS = 3
+TOSSES = 500  # of a test
 
 
 def run(setting: Setting) -> Result:
@@ -69,14 +60,14 @@ def _turn_jobs(data: str, epochs: int, setting: Setting) -> list[Job]:
 
 
 def _search(optimizer: str, data: str, epochs: int, setting: Setting) -> Landscape:
-    random = generator(setting, SEARCHED.index(optimizer))
+    random = landscapes.generator(setting, SEARCHED.index(optimizer))
     places = {name: 10 ** random.uniform(LOWEST, 0, DRAWS[data]) for name in ("means", "deviations")}
 
     def method(means: float, deviations: float) -> BBB:
         changed = {"optimizer": optimizer, "lr": means, "sigma_lr_ratio": deviations / means}
         return BBB(**{**book.METHOD, **changed})
 
-    return explore(optimizer, data, epochs, places, method, setting)
+    return landscapes.explore(optimizer, data, epochs, places, method, setting)
 
 
 def _ratio_jobs(data: str, epochs: int, setting: Setting) -> list[Job]:
@@ -125,25 +116,38 @@ def _turn_claims(found: Sequence[Trial], data: str) -> list[Claim]:
     return claims
 
 
-def _narrow_claim(optimizer: str, landscape: Landscape) -> Claim:
-    means, deviations = (
-        explained(np.log(landscape.places[name]), landscape.accuracy) for name in ("means", "deviations")
+def ahead(landscape: Landscape) -> tuple[float, float, float]:
+    """The shares of the accuracy's variance that the two rates explain, and how likely such a lead of the means' is.
+
+    That is, if in each run the toss of a coin decides which rate is taken for which.
+    """
+    rates, accuracy = np.log([landscape.places[name] for name in ("means", "deviations")]), landscape.accuracy
+    random = np.random.default_rng(0)
+    coins = [np.zeros(len(accuracy), dtype=bool), *(random.random((TOSSES, len(accuracy))) < 0.5)]
+    shares = np.array(
+        [[landscapes.explained(x, accuracy) for x in np.where(coin, rates[::-1], rates)] for coin in coins]
     )
+    leads = shares[:, 0] - shares[:, 1]
+    return float(shares[0, 0]), float(shares[0, 1]), float(np.mean(leads >= leads[0]))
+
+
+def _narrow_claim(optimizer: str, landscape: Landscape) -> Claim:
+    means, deviations, p = ahead(landscape)
     return Claim(
         "Book 2020, figure 5.9",
         f"the accuracy of {optimizer} depends more on the means' rate than on the deviations' on {landscape.data}",
-        f"parabolas in the logarithm of the rate explain {means:.0%} and {deviations:.0%} of its variance",
-        means > deviations,
+        f"parabolas in the rate's logarithm explain {means:.0%} and {deviations:.0%} of its variance (p = {p:.2g})",
+        p < LEVEL,
     )
 
 
 def _divergence_claim(landscape: Landscape) -> Claim:
     rate, divergence = landscape.places["deviations"], landscape.divergence
-    p = chance(rate, divergence)
+    p = landscapes.chance(rate, divergence)
     return Claim(
         "Book 2020, figure 5.9",
         f"with adam the divergence is the lower, the larger the deviations' rate on {landscape.data}",
-        f"their rank correlation is {correlation(rate, divergence):.2f} (p = {p:.2g})",
+        f"their rank correlation is {landscapes.correlation(rate, divergence):.2f} (p = {p:.2g})",
         p < LEVEL,
     )
 
@@ -183,7 +187,9 @@ def _draw(figure: Figure, parts: tuple[Sequence[Trial], dict[str, Landscape], Se
 
 def _panel(axes: Axes, landscape: Landscape, optimizer: str, metric: str) -> None:
     score = np.array([getattr(t, metric) for t in landscape.found])
-    scatter(axes, landscape.places["means"], landscape.places["deviations"], score, metric, high=metric == "accuracy")
+    landscapes.scatter(
+        axes, landscape.places["means"], landscape.places["deviations"], score, metric, high=metric == "accuracy"
+    )
     axes.set(xscale="log", yscale="log", xlabel="rate of the means", ylabel="rate of the deviations")
-    epochs = epochs_said(EPOCHS[landscape.data]["search"])
+    epochs = landscapes.epochs_said(EPOCHS[landscape.data]["search"])
     axes.set_title(f"{optimizer}: {metric} after {epochs}")

@@ -174,7 +174,7 @@ def scatter(axes: Axes, x: Array, y: Array, score: Array, label: str, worst: flo
 
 def legend_below(axes: Axes) -> None:
     """The legend where it hides no point."""
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
 
 
 def epochs_said(count: int) -> str:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -33,6 +33,22 @@ if TYPE_CHECKING:
 SAMPLERS = ("tpe", "random")
 
 
+class Fixed(NamedTuple):
+    """What all trials have in common, as for `br.fit`."""
+
+    likelihood: str | Likelihood | None = None
+    prior: str | Prior | None = None
+    temperature: float = 1.0
+    epochs: int | None = None
+    batch_size: int | None = None
+
+    def chosen(self) -> tuple[Likelihood | None, Prior | None, float, int | None, int | None]:
+        """Names as objects."""
+        likelihood = None if self.likelihood is None else likelihoods.choose(self.likelihood)
+        prior = None if self.prior is None else priors.choose(self.prior)
+        return likelihood, prior, self.temperature, self.epochs, self.batch_size
+
+
 def sweep(
     model: nn.Module,
     train: Any,
@@ -42,15 +58,11 @@ def sweep(
     sampler: str = "tpe",
     storage: str | Path | None = None,
     name: str = "sweep",
-    likelihood: str | Likelihood | None = None,
-    prior: str | Prior | None = None,
-    temperature: float = 1.0,
-    epochs: int | None = None,
-    batch_size: int | None = None,
     seed: int = 0,
     val: Any = 0.2,
     jobs: int = 1,
     callbacks: Sequence[Callback] = (),
+    **fixed: Any,
 ) -> Sweep:
     """Search for the settings with the lowest NLL of the posterior predictive on held-out data.
 
@@ -63,15 +75,11 @@ def sweep(
         sampler: ``tpe``, which learns from the trials before, or ``random``.
         storage: a file for SQLite, or an Optuna storage URL; None: memory, which ends with the process.
         name: of the study in the storage; the same one is continued.
-        likelihood: as for `br.fit`.
-        prior: as for `br.fit`.
-        temperature: as for `br.fit`, where the space does not have it.
-        epochs: as for `br.fit`.
-        batch_size: as for `br.fit`.
         seed: the same seed gives the same trials, with one job or random search.
         val: the share of ``train`` to hold out, or held-out ``(X, y)`` in the user's units.
         jobs: processes side by side on this machine.
         callbacks: called with a `Progress` after each trial.
+        fixed: likelihood, prior, epochs, batch_size, and temperature if the space lacks it, as for `br.fit`.
 
     >>> from bayesrule import data, models
     >>> found = sweep(models.mlp(2, 2, hidden=(8,)), data.moons(seed=0), "map", trials=3, epochs=2)
@@ -88,8 +96,7 @@ def sweep(
     kept = the_store()  # an error now if Optuna is missing
     chosen = methods.choose(method)
     searched = Space(default_space(chosen) if space is None else space, chosen)
-    belief = None if prior is None else priors.choose(prior)
-    given = None if likelihood is None else likelihoods.choose(likelihood)
+    given, belief, temperature, epochs, batch_size = Fixed(**fixed).chosen()
     data = as_data(train)
     rest, held = _cut(data, val, seed)
     task = Task.create(model, rest, given, belief, temperature)

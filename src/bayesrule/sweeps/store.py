@@ -27,7 +27,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from bayesrule.sweeps.ranges import Choice, Log, Range, Value, Whole
 
@@ -93,16 +93,23 @@ def opened(url: str | None, name: str, sampler: str, seed: int, ranges: Mapping[
                 storage.engine.dispose()
 
 
-def _connect(url: str) -> RDBStorage:
+def _connect(url: str, tries: int = 5) -> RDBStorage:
     waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
     try:
         return RDBStorage(url, engine_kwargs=waiting)
+    except (IntegrityError, OperationalError, ProgrammingError) as error:  # another one makes the tables just now
+        if tries == 1:
+            raise _unusable(url, error) from None
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-        why = str(getattr(error, "orig", None) or error).splitlines()[0]
-        raise OSError(
-            f"storage must be a file, or a URL such as mysql://user@host/base, that can be opened, got {shown(url)}: "
-            f"{why}"
-        ) from None
+        raise _unusable(url, error) from None
+    time.sleep(0.3)
+    return _connect(url, tries - 1)
+
+
+def _unusable(url: str, error: Exception) -> OSError:
+    why = str(getattr(error, "orig", None) or error).splitlines()[0]
+    rule = "storage must be a file, or a URL such as mysql://user@host/base, that can be opened"
+    return OSError(f"{rule}, got {shown(url)}: {why}")
 
 
 class Draws(BaseSampler):
