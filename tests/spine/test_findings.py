@@ -7,7 +7,7 @@ from networks import classes, mlp
 from torch import nn
 
 import bayesrule as br
-from bayesrule.methods import MAP, SWAG, Ensemble, MCDropout
+from bayesrule.methods import BBB, MAP, SWAG, Ensemble, MCDropout
 from bayesrule.posteriors import base
 from bayesrule.training import Diverged, EarlyStopping, Folder
 
@@ -68,7 +68,7 @@ class Masked(nn.Module):
         return self.net(x) + 0.001 * self.seen
 
 
-@pytest.mark.parametrize("method", [MAP(), SWAG(), Ensemble(2)])
+@pytest.mark.parametrize("method", [MAP(), SWAG(), Ensemble(2), BBB()])
 def test_infinite_masks_and_passing_buffers(method, tmp_path, monkeypatch):
     whole = br.fit(Masked(), (X, Y), method, epochs=3, batch_size=16)
     steps = []
@@ -84,7 +84,7 @@ def test_infinite_masks_and_passing_buffers(method, tmp_path, monkeypatch):
     assert torch.equal(resumed.predict(X).probs, whole.predict(X).probs)
 
 
-@pytest.mark.parametrize("method", [MAP(), Ensemble(2), SWAG()])
+@pytest.mark.parametrize("method", [MAP(), Ensemble(2), SWAG(), BBB()])
 def test_frozen_normalisation_stays(method):
     model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
     model[:2].requires_grad_(False)

@@ -32,6 +32,7 @@ KILLS = {
     "mc-dropout": "br.methods.MCDropout()",
     "swag": "br.methods.SWAG(rank=3, snapshots=20)",
     "ensemble": "br.methods.Ensemble(2)",
+    "bbb": "br.methods.BBB(optimizer='yellowfin', schedule=br.optim.Plateau('nll'), gradient='path')",
 }
 
 

@@ -15,6 +15,7 @@ from bayesrule import modules
 from bayesrule.data import Batch
 from bayesrule.methods.base import Logs, Method, Plan
 from bayesrule.methods.gradient import GradientLearner
+from bayesrule.modules import Parameters
 from bayesrule.nn import bayesianize, kl_weights
 from bayesrule.nn.variational import Variational, check_settings
 from bayesrule.optim import Group, Recipe, Schedule
@@ -102,6 +103,12 @@ class VariationalLearner(GradientLearner):
             layer = f"penalty {name.rpartition('.')[0]}".rstrip()
             layers[layer] = layers.get(layer, torch.zeros(())) + self.task.weight * value
         return layers
+
+    def tensors(self) -> Parameters:
+        """Means, deviations, and the module's fixed state under its own names."""
+        fixed = modules.fixed(self.network.module)
+        learnt = {"q.mean": self.network.mean, "q.rho": self.network.rho}
+        return learnt | {name: t for name, t in fixed.items() if name not in self.network.like}
 
     def active(self) -> list[torch.optim.Optimizer]:
         """Means and deviations, or one of the two by turns; what is unknown of the likelihood always."""

@@ -13,6 +13,7 @@ from bayesrule.data import Batch
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Plan
+from bayesrule.modules import Parameters
 from bayesrule.optim import Group
 from bayesrule.task import Task
 
@@ -43,6 +44,10 @@ class GradientLearner(Learner):
     @abstractmethod
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
         """The loss of a batch, and what to tell about it: at least ``loss``."""
+
+    def tensors(self) -> Parameters:
+        """All of the network that changes: what is learnt, and buffers that follow along."""
+        return modules.parameters(self.network) | modules.fixed(self.network)
 
     def active(self) -> list[torch.optim.Optimizer]:
         """The optimisers that take this step."""
@@ -84,7 +89,7 @@ class GradientLearner(Learner):
     def state_dict(self) -> Tree:
         """Network, unknowns, the optimisers' states, the step, and the logs so far."""
         return {
-            "network": modules.parameters(self.network) | modules.fixed(self.network),
+            "network": self.tensors(),
             "unknowns": self.unknowns,
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "steps": self.steps,
@@ -95,10 +100,7 @@ class GradientLearner(Learner):
     def load_state_dict(self, state: Tree) -> None:
         """Undo `state_dict`."""
         with torch.no_grad():
-            for mine, saved in (
-                (modules.parameters(self.network) | modules.fixed(self.network), state["network"]),
-                (self.unknowns, state["unknowns"]),
-            ):
+            for mine, saved in ((self.tensors(), state["network"]), (self.unknowns, state["unknowns"])):
                 for name, tensor in mine.items():
                     tensor.copy_(saved[name])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
