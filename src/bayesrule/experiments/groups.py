@@ -23,8 +23,8 @@ SEARCHED = ("adabound", "adam")
 LOWEST = -4.0  # learning rates are drawn from 10^LOWEST to 1, uniformly in the logarithm
 SAME = 0.02  # accuracies that differ by less are about the same
 PROBED = 0.01  # the means' rate when the ratio is probed: the document's text has this one, its caption 0.001
-EPOCHS = {"digits": {"turns": 24, "search": 6, "ratio": 60}, "cifar10": {"turns": 12, "search": 2, "ratio": 5}}
-DRAWS = {"digits": 24, "cifar10": 18}
+EPOCHS = {"digits": {"turns": 24, "search": 6, "ratio": 60}, "cifar10": {"turns": 8, "search": 1, "ratio": 5}}
+DRAWS = {"digits": 24, "cifar10": 14}
 SEEDS = 3
 TOSSES = 500  # of a test
 
@@ -33,9 +33,9 @@ def run(setting: Setting) -> Result:
     """Three parts, on the data of the document's figures."""
     data = "cifar10" if setting.full else "digits"
     epochs = EPOCHS[data]
+    probed = trials.run(_ratio_jobs(data, epochs["ratio"], setting), setting)
     alternated = trials.run(_turn_jobs(data, epochs["turns"], setting), setting)
     searched = {name: _search(name, data, epochs["search"], setting) for name in SEARCHED}
-    probed = trials.run(_ratio_jobs(data, epochs["ratio"], setting), setting)
     claims = [
         *_turn_claims(alternated, data),
         *(_narrow_claim(name, landscape) for name, landscape in searched.items()),
