@@ -42,9 +42,13 @@ def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None
 
 
 def _forward(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None) -> object:
-    args = x if isinstance(x, tuple) else () if isinstance(x, dict) else (x,)
-    kwargs = x if isinstance(x, dict) else {}
+    args, kwargs = arguments(x)
     return module(*args, **kwargs) if state is None else run(module, state, args, kwargs)
+
+
+def arguments(x: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a module is called with for these inputs."""
+    return (x if isinstance(x, tuple) else () if isinstance(x, dict) else (x,)), (x if isinstance(x, dict) else {})
 
 
 def run(module: nn.Module, state: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -98,7 +102,7 @@ def unflatten(vector: Tensor, like: Mapping[str, Tensor]) -> Parameters:
     """Undo `flatten`: views of the last dimension of ``vector`` in the names and shapes of ``like``."""
     pieces = torch.split(vector, [t.numel() for t in like.values()], dim=-1)
     lead = vector.shape[:-1]
-    return {name: piece.view(*lead, *t.shape) for (name, t), piece in zip(like.items(), pieces, strict=True)}
+    return {name: piece.view((*lead, *t.shape)) for (name, t), piece in zip(like.items(), pieces, strict=True)}
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:

@@ -46,7 +46,7 @@ def test_the_users_module_stays_as_it_is():
     bnn(torch.randn(5, 4, generator=generator())).sum().backward()
     assert all(torch.equal(w, before[k]) for k, w in model.state_dict().items())
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
-    assert not any(m._forward_hooks for m in bnn.modules())
+    assert not any("forward" in vars(m) for m in bnn.modules())
 
 
 def test_every_call_is_a_draw_of_all_weights():
@@ -109,26 +109,31 @@ def test_flipout_draws_other_weights_for_each_example():
 
 
 class Odd(nn.Module):
-    """A layer called once, one called twice, one whose weight is read without a call, and two that are tied."""
+    """Layers called once, called twice, read without a call, called and read, and two that are tied."""
 
     def __init__(self):
         super().__init__()
         self.once, self.twice, self.read = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.both = nn.Linear(4, 4)
         self.tied, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
         self.other.weight = self.tied.weight
 
     def forward(self, x):
         x = self.twice(torch.tanh(self.twice(self.once(input=x))))
+        x = F.linear(torch.tanh(self.both(x)), self.both.weight.T)
         return self.other(self.tied(F.linear(x, self.read.weight)))
 
 
 @pytest.mark.parametrize("estimator", ["local-reparam", "flipout"])
 def test_only_layers_called_once_with_weights_of_their_own_are_fast(estimator):
     bnn = bayesianize(Odd().double(), estimator=estimator, initial_std=0.5)
-    assert set(bnn.fast) == {"once", "twice", "read"}
+    assert set(bnn.fast) == {"once", "twice", "read", "both"}
     x = torch.randn(3, 4, dtype=torch.float64, generator=generator())
-    bnn(x)
+    state = torch.get_rng_state()
+    bnn.settle((x,), {})
+    assert torch.equal(torch.get_rng_state(), state)
     assert set(bnn.fast) == {"once"}
+    assert not any("forward" in vars(m) for m in bnn.modules())
     with torch.no_grad():  # with the one fast layer silent, all examples of a pass see the same weights
         bnn.rho[: 4 * 4 + 4] = -60.0
         out = bnn(x[:1].expand(8, 4))
@@ -196,7 +201,12 @@ BAD = {
     "estimator": (mlp(), {"estimator": "local"}, ValueError, "unknown estimator 'local': did you mean 'local-reparam'"),
     "gradient": (mlp(), {"gradient": "paths"}, ValueError, "unknown gradient 'paths': did you mean 'path'"),
     "path and flipout": (mlp(), {"gradient": "path", "estimator": "flipout"}, ValueError, 'needs estimator="weight"'),
-    "std": (mlp(), {"initial_std": 0.0}, ValueError, "initial_std must be positive and finite, not 0.0"),
+    "std": (
+        mlp(),
+        {"initial_std": 0.0},
+        ValueError,
+        "initial_std must be a rule, or positive and finite, from 1e-15 on, not 0.0",
+    ),
     "std rule": (mlp(), {"initial_std": "he"}, ValueError, "unknown initialisation rule 'he'"),
     "prior": (mlp(), {"prior": "gausian"}, ValueError, "unknown prior 'gausian'"),
 }
@@ -248,3 +258,78 @@ def test_kl_weights_by_hand():
             kl_weights(4, ratio)
     with pytest.raises(ValueError, match="at least 1"):
         kl_weights(0)
+
+
+def test_a_layers_own_hooks_see_the_noise():
+    layer = nn.Linear(3, 2).double()
+    layer.register_forward_hook(lambda module, args, output: 3 * output + 1)
+    x = torch.ones(1, 3, dtype=torch.float64)
+    torch.manual_seed(0)
+    for estimator in ESTIMATORS:
+        bnn = bayesianize(layer, estimator=estimator, initial_std=0.5)
+        out = torch.cat([bnn(x).detach() for _ in range(4000)])
+        assert (out.var(0) / (9 * 0.25 * 4) - 1).abs().max() < 4.5 * (2 / 4000) ** 0.5
+
+
+class Sometimes(nn.Module):
+    """A layer that a later pass calls twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.times = nn.Linear(2, 2), 1
+
+    def forward(self, x):
+        for _ in range(self.times):
+            x = self.layer(x)
+        return x
+
+
+def test_a_fast_layer_that_is_called_twice_after_all_is_an_error():
+    bnn = bayesianize(Sometimes(), estimator="flipout")
+    bnn(torch.zeros(1, 2))
+    bnn.module.times = 2
+    with pytest.raises(RuntimeError, match="'layer' is called twice in a pass, but once before"):
+        bnn(torch.zeros(1, 2))
+
+
+@every_estimator
+def test_a_variational_module_can_be_copied_after_a_pass(estimator):
+    bnn = bayesianize(mlp(), estimator=estimator, initial_std=0.1)
+    x = torch.randn(5, 4, generator=generator())
+    bnn(x)
+    twin = copy.deepcopy(bnn)
+    torch.manual_seed(0)
+    first = bnn(x)
+    torch.manual_seed(0)
+    assert torch.equal(first, twin(x))
+
+
+def test_a_pass_that_nobody_learns_from_leaves_no_trace():
+    bnn = bayesianize(mlp(), initial_std=0.1)
+    x = torch.randn(5, 4, generator=generator())
+    grads = []
+    for look in (False, True):
+        bnn.zero_grad()
+        torch.manual_seed(0)
+        nll = bnn(x).square().mean()
+        if look:
+            with torch.no_grad():
+                bnn(x)
+        bnn.objective(nll, 1.0).backward()
+        grads.append(bnn.rho.grad.clone())
+    assert torch.equal(*grads)
+
+
+def test_the_score_needs_a_pass_for_each_objective():
+    bnn = bayesianize(mlp(), gradient="score")
+    x = torch.randn(5, 4, generator=generator())
+    with pytest.raises(RuntimeError, match="call the module before"):
+        bnn.objective(torch.zeros(()), 1.0)
+    bnn(x)
+    with pytest.raises(RuntimeError, match="one objective for each pass"):
+        bnn(x)
+
+
+def test_sparse_gradients_are_refused():
+    with pytest.raises(ValueError, match="'0' has sparse gradients"):
+        bayesianize(nn.Sequential(nn.Embedding(3, 2, sparse=True)))

@@ -324,6 +324,16 @@ def test_means_and_deviations_by_turns():
     assert moved == [mean, mean, rho, rho, mean, mean, rho, rho]
 
 
+def test_a_plateau_counts_only_the_epochs_of_its_group():
+    x, y = torch.randn(16, 4), torch.randint(3, (16,))
+    task = br.Task.create(mlp(), (x, y))
+    plan = br.methods.Plan(epochs=8, steps_per_epoch=1, batch_size=16)
+    learner = BBB(alternate=2, schedule=br.optim.Plateau("nll")).start(task, plan)
+    learner.history = [{"nll": float(epoch)} for epoch in range(6)]
+    assert [logs["nll"] for logs in learner.watched(0)] == [0, 1, 4, 5]
+    assert [logs["nll"] for logs in learner.watched(1)] == [2, 3]
+
+
 def test_groups_have_their_own_rates():
     x, y = torch.randn(16, 4), torch.randint(3, (16,))
     task = br.Task.create(mlp(), (x, y))
@@ -350,7 +360,7 @@ def test_groups_have_their_own_rates():
         ({"schedule": "cosin"}, "unknown schedule 'cosin': did you mean 'cosine'"),
         ({"estimator": "weights"}, "unknown estimator 'weights': did you mean 'weight'"),
         ({"gradient": "paths"}, "unknown gradient 'paths'"),
-        ({"initial_std": -1.0}, "initial_std must be positive and finite"),
+        ({"initial_std": -1.0}, "initial_std must be a rule, or positive and finite"),
     ],
 )
 def test_bad_settings(settings, message):

@@ -67,7 +67,7 @@ def test_cyclic_is_torchs_triangle(cycles, half, low):
 
 
 metrics = st.lists(
-    st.one_of(st.floats(-3, 3), st.sampled_from([0.0, 1.0, 0.9999, 0.5, math.inf, math.nan])), max_size=40
+    st.one_of(st.floats(0, 3), st.sampled_from([0.0, 1.0, 0.9999, 0.5, math.inf, math.nan])), max_size=40
 )
 
 
@@ -82,6 +82,14 @@ def test_plateau_is_torchs(values, patience, factor, threshold):
         torchs.step(value)
         history.append({"nll": value, "penalty": 1.0})
         assert mine(0.5, history) == pytest.approx(sgd.param_groups[0]["lr"], rel=1e-12)
+
+
+def test_plateau_of_a_negative_metric():
+    """torch would call standing still an improvement here; a likelihood of real targets has a negative NLL often."""
+    still = [{"nll": -1.0}] * 4
+    better = [{"nll": -1.0 - 0.01 * epoch} for epoch in range(4)]
+    worse = [{"nll": -1.0 + 5e-5 * epoch} for epoch in range(4)]
+    assert [Plateau("nll")(0.5, history) for history in (still, better, worse)] == [0.1, 1.0, 0.1]
 
 
 def test_plateau_begins_at_one():

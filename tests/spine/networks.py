@@ -69,6 +69,21 @@ class Recurrent(nn.Module):
         return self.head(self.lstm(x)[0][:, -1])
 
 
+class Scalar(nn.Module):
+    """A parameter without dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.factor = mlp(), nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * self.net(x)
+
+
 def batch_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
 
@@ -89,6 +104,7 @@ def zoo() -> dict[str, tuple[nn.Module, tuple[object, Tensor]]]:
         return {
             "plain": (mlp(), (x, y)),
             "shared, unused and frozen": (Shared(), (x, y)),
+            "scalar": (Scalar(), (x, y)),
             "tuple inputs": (Named(), ((token, value), y)),
             "dict inputs": (Named(), ({"token": token, "value": value}, y)),
             "batch norm": (batch_norm(), (x, y)),

@@ -24,7 +24,7 @@ METHODS = {
     "bbb, local": (BBB(estimator="local-reparam"), Gaussian),
     "bbb, by turns": (
         BBB(
-            lr=0.5,
+            lr=0.2,
             gradient="path",
             alternate=1,
             optimizer=Recipe("sgd", {"momentum": 0.5}),

@@ -44,12 +44,12 @@ def prior(text: str | None) -> Prior | None:
     """
     if text is None:
         return None
-    if text in (*priors.RULES, "flat"):
+    if text in (*priors.RULES, *priors.AVAILABLE):
         return priors.choose(text)
     try:
         scale = float(text)
     except ValueError:
-        raise unknown("prior", text, (*priors.RULES, "flat", "a number")) from None
+        raise unknown("prior", text, (*priors.RULES, *priors.AVAILABLE, "a number")) from None
     return priors.Gaussian(scale=scale)
 
 

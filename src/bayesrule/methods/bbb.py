@@ -58,6 +58,8 @@ class BBB(Method):
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
         if not (math.isfinite(self.sigma_lr_ratio) and self.sigma_lr_ratio > 0):
             raise ValueError(f"sigma_lr_ratio must be positive and finite, not {self.sigma_lr_ratio}")
+        if not isinstance(self.deviations, Group | None):
+            raise TypeError(f"deviations must be a br.optim.Group or None, not {self.deviations!r}")
         kl_weights(1, self.kl_ratio)
         check_settings(self.estimator, self.gradient, self.initial_std, self.initial_mean)
         self._groups()
@@ -70,6 +72,7 @@ class BBB(Method):
         """Train means and deviations of a copy of the module."""
         model = modules.training_mode(copy.deepcopy(task.model))
         network = bayesianize(model, task.prior, self.estimator, self.gradient, self.initial_std, self.initial_mean)
+        network.settle(*modules.arguments(next(iter(task.data.ordered(plan.batch_size))).x))
         return VariationalLearner(task, plan, network, self, self._groups())
 
 
@@ -112,11 +115,17 @@ class VariationalLearner(GradientLearner):
 
     def active(self) -> list[torch.optim.Optimizer]:
         """Means and deviations, or one of the two by turns; what is unknown of the likelihood always."""
+        epoch = self.steps // self.plan.steps_per_epoch
+        return [optimizer for place, optimizer in enumerate(self.optimizers) if self._turn(place, epoch)]
+
+    def watched(self, place: int) -> list[dict[str, float]]:
+        """The epochs in which the group was trained."""
+        return [logs for epoch, logs in enumerate(self.history) if self._turn(place, epoch)]
+
+    def _turn(self, place: int, epoch: int) -> bool:
+        """Whether means (0), deviations (1) or unknowns (2) are trained in an epoch."""
         turns = self.method.alternate
-        if not turns:
-            return self.optimizers
-        idle = 1 - self.steps // self.plan.steps_per_epoch // turns % 2
-        return [optimizer for i, optimizer in enumerate(self.optimizers) if i != idle]
+        return not turns or place == 2 or epoch // turns % 2 == place
 
     def posterior(self) -> Gaussian:
         """The diagonal Gaussian q over the original module's parameters."""

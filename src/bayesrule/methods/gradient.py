@@ -53,12 +53,16 @@ class GradientLearner(Learner):
         """The optimisers that take this step."""
         return self.optimizers
 
+    def watched(self, place: int) -> list[dict[str, float]]:
+        """The epochs that the schedule of a group looks at."""
+        return self.history
+
     def step(self, batch: Batch) -> Logs:
         """One step of all active optimisers."""
         done = (self.steps + 0.5) / self.plan.steps
-        for group, optimizer in zip(self.groups, self.optimizers, strict=True):
+        for place, (group, optimizer) in enumerate(zip(self.groups, self.optimizers, strict=True)):
             for entry in optimizer.param_groups:
-                entry["lr"] = group.rate(done, self.history)
+                entry["lr"] = group.rate(done, self.watched(place))
         loss, logs = self.objective(batch)
         for optimizer in self.optimizers:
             optimizer.zero_grad()

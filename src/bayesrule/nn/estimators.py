@@ -76,20 +76,21 @@ def fast_layers(module: nn.Module) -> dict[str, nn.Module]:
         path: layer
         for path, layer in module.named_modules()
         if type(layer) in LINEAR
+        and "forward" not in vars(layer)
         and isinstance(layer.weight, nn.Parameter)
         and layer.weight.requires_grad
         and all(slots[id(p)] == 1 for p in layer.parameters())
     }
 
 
-def as_function(layer: nn.Module) -> Callable[..., Tensor]:
-    """The layer's settings without its weights, as ``f(weights, args, kwargs)``; a frozen bias is none of the noise."""
-    bare = copy.deepcopy(layer).to("meta")
-    silent = layer.bias is not None and not layer.bias.requires_grad
+class Bare:
+    """A layer's settings without its weights and hooks: the layer as a function of its weights."""
 
-    def run(weights: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        if silent:
-            weights = {**weights, "bias": args[0].new_zeros(bare.bias.shape)}
-        return functional_call(bare, dict(weights), args, kwargs)
+    def __init__(self, layer: nn.Module) -> None:
+        self.layer = copy.deepcopy(layer).to("meta")
+        for hooks in (self.layer._forward_hooks, self.layer._forward_pre_hooks, self.layer._backward_hooks):
+            hooks.clear()
 
-    return run
+    def __call__(self, weights: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """The output under these weights."""
+        return functional_call(self.layer, dict(weights), args, kwargs)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 from torch.nn.parameter import UninitializedParameter
 
@@ -20,7 +21,7 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
 from bayesrule.nn import initial
-from bayesrule.nn.estimators import ESTIMATORS, as_function, fast_layers
+from bayesrule.nn.estimators import ESTIMATORS, Bare, fast_layers
 from bayesrule.posteriors import Context, Gaussian
 from bayesrule.priors import Prior
 from bayesrule.structures import Diagonal
@@ -75,11 +76,13 @@ def check_settings(estimator: str, gradient: str, initial_std: float | str, init
         raise unknown("gradient", gradient, GRADIENTS)
     if gradient != "total" and estimator != "weight":
         raise ValueError(f'gradient={gradient!r} looks at the drawn weights: it needs estimator="weight"')
-    for rule in (initial_std, initial_mean):
+    for name, rule in (("initial_std", initial_std), ("initial_mean", initial_mean)):
         if isinstance(rule, str) and rule not in priors.RULES:
             raise unknown("initialisation rule", rule, priors.RULES)
-    if not isinstance(initial_std, str) and not (math.isfinite(initial_std) and initial_std > 0):
-        raise ValueError(f"initial_std must be positive and finite, not {initial_std}")
+        if name == "initial_mean" and not isinstance(rule, str | None):
+            raise TypeError(f"initial_mean must be the name of a rule or None, not {rule!r}")
+    if not isinstance(initial_std, str) and not (1e-15 <= initial_std < math.inf):
+        raise ValueError(f"initial_std must be a rule, or positive and finite, from 1e-15 on, not {initial_std}")
 
 
 class Variational(nn.Module):
@@ -96,7 +99,8 @@ class Variational(nn.Module):
         self.module = copy.deepcopy(module)
         self.like = modules.copies(modules.parameters(module))
         fast = fast_layers(self.module) if ESTIMATORS[estimator] else {}
-        self.fast = {path: as_function(layer) for path, layer in fast.items()}
+        self.fast = {path: Bare(layer) for path, layer in fast.items()}
+        self._settled = not fast
         self.module.requires_grad_(False)
         self.mean = nn.Parameter(mean.detach().clone())
         self.rho = nn.Parameter(inverse_softplus(std.detach()))
@@ -114,62 +118,89 @@ class Variational(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The module's output under one draw."""
+        if not self._settled:
+            self.settle(args, kwargs)
+        if self.gradient == "score" and self._drawn is not None:
+            raise RuntimeError('gradient="score" needs one objective for each pass: call bnn.objective before the next')
         if self.fast:
-            std = softplus(self.rho)
-            self._drawn = std, None
-            return self._noisy_outputs(std, args, kwargs)
-        std, weights = _Draw.apply(self.mean, self.rho)  # type: ignore[no-untyped-call]
-        if self.gradient == "score":
-            weights = weights.detach()
-        self._drawn = std, weights
-        return modules.run(self.module, modules.unflatten(weights, self.like), args, kwargs)
+            std, weights = softplus(self.rho), None
+            output = self._noisy_output(std, args, kwargs)
+        else:
+            std, weights = _Draw.apply(self.mean, self.rho)  # type: ignore[no-untyped-call]
+            weights = weights.detach() if self.gradient == "score" else weights
+            output = modules.run(self.module, modules.unflatten(weights, self.like), args, kwargs)
+        if torch.is_grad_enabled():  # a pass that nobody learns from leaves no trace
+            self._drawn = std, weights
+        return output
 
-    def _noisy_outputs(self, std: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    def settle(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Find out, on a copy, without a trace, which layers are fast: called once, their weights not read elsewhere.
+
+        Weights that are NaN wherever the layer itself does not use them show who else reads them.
+        """
+        self._settled = True
+        if not self.fast:
+            return
+        twin = copy.deepcopy(self)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            calls: dict[str, int] = {}
+            twin._noisy_output(softplus(twin.rho), args, kwargs, calls)
+            once = {path: bare for path, bare in self.fast.items() if calls.get(path) == 1}
+            self.fast = {}
+            for path, bare in once.items():
+                twin.fast = {path: bare}
+                if not _has_nan(twin._noisy_output(softplus(twin.rho), args, kwargs)):
+                    self.fast[path] = bare
+
+    def _noisy_output(
+        self, std: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any], calls: dict[str, int] | None = None
+    ) -> Tensor:
         """Fast layers under their means with noise on their outputs, everything else under drawn weights.
 
-        A layer that turns out not to be called just once, as it must be for its noise to be that of its weights, is
-        fast no longer, and the pass is made again.
+        A fast layer that is called again in a pass would draw its weights anew, and is an error; with ``calls`` it is
+        only counted.
         """
         means, stds = (modules.unflatten(vector, self.like) for vector in (self.mean, std))
-        while True:
-            slow = [name for name in self.like if name.rpartition(".")[0] not in self.fast]
-            drawn = {name: torch.addcmul(means[name], stds[name], torch.randn_like(stds[name])) for name in slow}
-            with self._perturbed(stds) as calls:
-                output = modules.run(self.module, means | drawn, args, kwargs)
-            wrong = [path for path, count in calls.items() if count != 1]
-            if not wrong:
-                return output
-            for path in wrong:
-                del self.fast[path]
+        state = {}
+        for name, m in means.items():
+            fast = name.rpartition(".")[0] in self.fast
+            hidden = m.new_full((), math.nan if calls is None else 0.0).expand(m.shape)
+            state[name] = hidden if fast else torch.addcmul(m, stds[name], torch.randn_like(m))
+        with self._perturbed(means, stds, calls):
+            return modules.run(self.module, state, args, kwargs)
 
     @contextmanager
-    def _perturbed(self, stds: Parameters) -> Iterator[dict[str, int]]:
-        """Within this block the outputs of fast layers have noise added; gives how often each was called."""
-        calls = dict.fromkeys(self.fast, 0)
+    def _perturbed(self, means: Parameters, stds: Parameters, calls: dict[str, int] | None) -> Iterator[None]:
+        """Within this block fast layers run with their means and add the effect of the weights' noise."""
         perturb = ESTIMATORS[self.estimator]
         assert perturb is not None
+        seen: dict[str, int] = {} if calls is None else calls
 
-        def hook(path: str, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Tensor:
-            calls[path] += 1
+        def forward(path: str, *args: Any, **kwargs: Any) -> Tensor:
+            seen[path] = seen.get(path, 0) + 1
+            if seen[path] > 1 and calls is None:
+                raise RuntimeError(f'layer {path!r} is called twice in a pass, but once before: use estimator="weight"')
+            bare, bias = self.fast[path], layers[path].bias
             x, *rest = args or (kwargs["input"],)
             kwargs = {k: v for k, v in kwargs.items() if k != "input"}
+            prefix = f"{path}." if path else ""
+            m, s = ({k: t[prefix + k] for k in ("weight", "bias") if prefix + k in t} for t in (means, stds))
+            frozen = {"bias": bias} if isinstance(bias, Tensor) and "bias" not in m else {}
+            quiet = {name: torch.zeros_like(b) for name, b in frozen.items()}
 
             def run(x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
-                return self.fast[path](weights, (x, *rest), kwargs)
+                return bare({**weights, **quiet}, (x, *rest), kwargs)
 
-            prefix = f"{path}." if path else ""
-            own = {k: stds[prefix + k] for k in ("weight", "bias") if prefix + k in stds}
-            return perturb(run, x, output, own)
+            return perturb(run, x, bare({**m, **frozen}, (x, *rest), kwargs), s)
 
-        handles = [
-            self.module.get_submodule(path).register_forward_hook(partial(hook, path), with_kwargs=True)
-            for path in self.fast
-        ]
+        layers = {path: self.module.get_submodule(path) for path in self.fast}
         try:
-            yield calls
+            for path, layer in layers.items():
+                layer.forward = partial(forward, path)
+            yield
         finally:
-            for handle in handles:
-                handle.remove()
+            for layer in layers.values():
+                vars(layer).pop("forward", None)
 
     def objective(self, nll: Tensor, weight: float) -> Tensor:
         """The loss nll + weight·KL(q‖p) for the last pass, with the gradient that was chosen.
@@ -187,7 +218,8 @@ class Variational(nn.Module):
         self._guard(divergence, std)
         loss = nll + weight * divergence
         if self.gradient == "score":
-            assert weights is not None, "the objective is that of the last pass: call the module before"
+            if weights is None:
+                raise RuntimeError('gradient="score" needs a pass for each objective: call the module before')
             log_q = log_normal(weights, self.mean, std)
             cost = (loss if closed is None else nll).detach()
             loss = loss + cost * (log_q - log_q.detach())  # nothing, with the gradient cost·∇ log q
@@ -224,27 +256,42 @@ class Variational(nn.Module):
         return -(std.log().sum() + 0.5 * std.numel() * math.log(2 * math.pi * math.e)) - log_p
 
     def _guard(self, divergence: Tensor, std: Tensor) -> None:
-        if bool(divergence.isfinite()):
-            return
-        for name, s in modules.unflatten(std.detach(), self.like).items():
-            bad = s[~(s.isfinite() & (s > 0))]
+        if not bool(divergence.isfinite()):
+            self._check_range(std.detach())
+
+    def _check_range(self, std: Tensor) -> None:
+        for name, s in modules.unflatten(std, self.like).items():
+            bad = s[~(s.isfinite() & (s.square() > 0))]
             if bad.numel():
                 raise FloatingPointError(
                     f"the deviation of parameter {name!r} has become {float(bad[0])}, not positive and finite: "
                     "lower the learning rate of the deviations, or start from another initial_std"
                 )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the graph of the last pass, which cannot be copied."""
+        return {**self.__dict__, "_drawn": None}
+
     def posterior(self, likelihood: str | Likelihood, scaling: Scaling | None = None) -> Gaussian:
         """q as a Gaussian posterior over the parameters of the original module."""
+        std = softplus(self.rho).detach()
+        self._check_range(std)
         model = copy.deepcopy(self.module)
         for name, p in model.named_parameters():
             p.requires_grad_(name in self.like)
         return Gaussian(
             modules.copies(self.means),
-            Diagonal(softplus(self.rho).detach().square()),
+            Diagonal(std.square()),
             modules.copies(modules.fixed(model)),
             Context(model, likelihoods.choose(likelihood), scaling or Scaling()),
         )
+
+
+def _has_nan(output: Any) -> bool:
+    if isinstance(output, Tensor):
+        return bool(output.isnan().any())
+    parts = output.values() if isinstance(output, dict) else output if isinstance(output, list | tuple) else ()
+    return any(map(_has_nan, parts))
 
 
 class _Draw(torch.autograd.Function):
@@ -258,6 +305,7 @@ class _Draw(torch.autograd.Function):
         return std, torch.addcmul(mean, std, noise)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         """What comes to σ and to w, handed on to mean and ρ."""
         rho, noise = ctx.saved_tensors
@@ -277,8 +325,13 @@ def inverse_softplus(std: Tensor) -> Tensor:
 
 def _check(model: nn.Module) -> None:
     """Refuse, by name, what cannot be drawn."""
-    if isinstance(model, torch.jit.ScriptModule):
-        raise TypeError("a scripted module cannot run under other weights: pass the module it was scripted from")
+    for path, layer in model.named_modules():
+        if isinstance(layer, torch.jit.ScriptModule):
+            raise TypeError(
+                f"{path or 'the model'} is scripted and cannot run under other weights: pass what it was scripted from"
+            )
+        if getattr(layer, "sparse", False):
+            raise ValueError(f"layer {path!r} has sparse gradients, q has dense ones: make it with sparse=False")
     trainable = modules.parameters(model)
     if not trainable:
         raise ValueError(f"the model ({type(model).__name__}) has no trainable parameters: there is nothing to draw")

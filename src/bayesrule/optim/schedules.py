@@ -111,8 +111,8 @@ class Cyclic(Schedule):
 class Plateau(Schedule):
     """factor^k, k the number of times that ``metric`` did not improve for more than ``patience`` epochs on end.
 
-    An epoch improves if metric < (1 − threshold)·best. These are the rules of torch's ReduceLROnPlateau, and for a
-    negative metric they call it an improvement if it gets worse by less than the threshold.
+    An epoch improves if metric < best − threshold·|best|. For a positive metric these are the rules of torch's
+    ReduceLROnPlateau.
 
     >>> losses = [{"loss": 1.0}, {"loss": 0.9}, {"loss": 0.9}, {"loss": 0.9}]
     >>> Plateau()(0.5, losses[:3]), Plateau()(0.5, losses)
@@ -137,7 +137,7 @@ class Plateau(Schedule):
         best, waited, falls = math.inf, 0, 0
         for epoch, logs in enumerate(history):
             value = self._value(logs, epoch)
-            better = value < best * (1 - self.threshold)
+            better = value < (best - self.threshold * abs(best) if best < math.inf else math.inf)
             best, waited = (value, 0) if better else (best, waited + 1)
             if waited > self.patience:
                 falls, waited = falls + 1, 0

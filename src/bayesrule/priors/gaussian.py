@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from bayesrule.modules import Parameters, parameters
 from bayesrule.priors.independent import Independent, Value
@@ -58,7 +59,7 @@ class Gaussian(Independent):
 
 def _centred(w: Tensor, mean: Value) -> Tensor:
     if isinstance(mean, Tensor):
-        return w - mean.view_as(w)
+        return w - (mean.reshape(w.shape) if mean.numel() == w.numel() else mean)
     return w if mean == 0.0 else w - mean
 
 
@@ -96,6 +97,7 @@ class _LogDensity(torch.autograd.Function):
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         """The gradient times what comes from above."""
         return None, None, *torch._foreach_mul(ctx.saved_tensors, grads[0])
@@ -116,6 +118,7 @@ class _Divergence(torch.autograd.Function):
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         """The gradients times what comes from above."""
         (scales, means, sizes), (m, s), above = ctx.parts, ctx.saved_tensors, float(grads[0])

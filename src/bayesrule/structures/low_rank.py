@@ -35,7 +35,7 @@ class LowRank(Structure):
         """variance_j + Σ_k F_jk²."""
         return self.variance + self.factor.square().sum(1)
 
-    @property
+    @cached_property
     def precision_diagonal(self) -> Tensor:
         """By Woodbury: 1/v_j − ‖row j of D⁻¹F L⁻ᵀ‖², where LLᵀ = I + FᵀD⁻¹F."""
         scaled = self.factor / self.variance[:, None]

@@ -187,8 +187,7 @@ class _Run:
         began = time.perf_counter() - self.seconds
         for batch in self._left_of(epoch):
             torch.default_generator.manual_seed(_seed(self.settings.seed, NOISE, self.step))
-            logs = {name: value.item() for name, value in self.learner.step(batch).items()}
-            self._guard(logs, epoch)
+            logs = self._learn(batch, epoch)
             self.seconds = time.perf_counter() - began
             self._tell(logs, epoch)
             if self.folder is not None and (termination.requested or self.folder.due()):
@@ -201,12 +200,18 @@ class _Run:
         batches = self.task.batches(self.plan.batch_size, _seed(self.settings.seed, ORDER, epoch))
         return islice(batches, self.step - epoch * self.plan.steps_per_epoch, None)
 
-    def _guard(self, logs: dict[str, float], epoch: int) -> None:
+    def _learn(self, batch: Batch, epoch: int) -> dict[str, float]:
+        """One step of the learner; what breaks it is said with the step."""
+        try:
+            logs = {name: value.item() for name, value in self.learner.step(batch).items()}
+        except FloatingPointError as error:
+            raise Diverged(f"step {self.step} (epoch {epoch}): {error}{self._last_good()}") from error
         if not math.isfinite(logs["loss"]):
             raise Diverged(
                 f"the loss is {logs['loss']} at step {self.step} (epoch {epoch}){self._last_good()}; "
                 "check the inputs for extreme values, or lower the learning rate"
             )
+        return logs
 
     def _last_good(self) -> str:
         return "" if self.folder is None else f"; the last good checkpoint is {self.folder.checkpoint}"
