@@ -89,6 +89,8 @@ class VariationalLearner(GradientLearner):
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Mean −log p(y|f) + π_i·M·(η/N)·KL(q‖p), averaged over draws."""
         share = float(self.shares[self.steps % self.plan.steps_per_epoch])
+        if self.method.samples == 1:
+            return self._draw(batch, share)
         draws = [self._draw(batch, share) for _ in range(self.method.samples)]
         loss = torch.stack([loss for loss, _ in draws]).mean()
         logs = {name: torch.stack([logs[name] for _, logs in draws]).mean() for name in draws[0][1]}

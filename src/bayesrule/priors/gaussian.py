@@ -122,7 +122,7 @@ class _Divergence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         """The gradients times what comes from above."""
         (scales, means, sizes), (m, s), above = ctx.parts, ctx.saved_tensors, float(grads[0])
-        to_m, to_s = torch.empty_like(m), torch.reciprocal(s).mul_(-above)
+        to_m, to_s = torch.empty_like(m), -above / s
         for part, scale, mean in zip(_parts(sizes), scales, means, strict=True):
             pull = above * scale**-2 if isinstance(scale, float) else above * scale.flatten() ** -2
             torch.mul(_centred(m[part], mean), pull, out=to_m[part])
