@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -43,8 +42,8 @@ class Gaussian(Independent):
         >>> Gaussian(0.5, mean=0.5).resolve(layer).divergence(half, half, dict(layer.named_parameters()))
         tensor(0.)
         """
-        sizes = [w.numel() for w in like.values()]
-        return _Divergence.apply(*self.bound(like), sizes, mean, std)  # type: ignore[no-untyped-call]
+        pieces = _pieces(*self.bound(like), [w.numel() for w in like.values()])
+        return _Divergence.apply(pieces, mean, std)  # type: ignore[no-untyped-call]
 
     def sample(self, module: nn.Module, generator: torch.Generator | None = None) -> Parameters:
         """One draw of all the module's parameters."""
@@ -68,9 +67,26 @@ def _log_total(scale: Value, count: int) -> float:
     return count * (math.log(scale) if isinstance(scale, float) else float(scale.log().mean()))
 
 
-def _parts(sizes: list[int]) -> list[slice]:
-    """Where pieces of these sizes lie in a flat vector."""
-    return [slice(*ends) for ends in itertools.pairwise(itertools.accumulate(sizes, initial=0))]
+class _Piece(NamedTuple):
+    """A part of a flat vector of weights that have one scale and one mean, or tensors of them."""
+
+    part: slice
+    scale: Value
+    mean: Value
+
+
+def _pieces(scales: list[Value], means: list[Value], sizes: list[int]) -> list[_Piece]:
+    """The fewest pieces: neighbours with the same two numbers are one."""
+    pieces: list[_Piece] = []
+    end, before = 0, None
+    for scale, mean, size in zip(scales, means, sizes, strict=True):
+        start, end = end, end + size
+        numbers = (scale, mean) if isinstance(scale, float) and isinstance(mean, float) else None
+        if numbers is not None and numbers == before:
+            start = pieces.pop().part.start
+        pieces.append(_Piece(slice(start, end), scale, mean))
+        before = numbers
+    return pieces
 
 
 def _squares(w: Tensor, scale: Value) -> Tensor:
@@ -107,12 +123,13 @@ class _Divergence(torch.autograd.Function):
     """KL(N(m, s²)‖N(mean, scale²)) of flat m and s as one node; gradients (m − mean)/scale² and s/scale² − 1/s."""
 
     @staticmethod
-    def forward(ctx: Any, scales: list[Value], means: list[Value], sizes: list[int], m: Tensor, s: Tensor) -> Tensor:
-        """The value, from pieces of ``sizes`` with a scale and a mean each."""
-        ctx.parts = scales, means, sizes
+    def forward(ctx: Any, pieces: list[_Piece], m: Tensor, s: Tensor) -> Tensor:
+        """The value, a piece at a time."""
+        ctx.pieces = pieces
         ctx.save_for_backward(m, s)
         total = -s.log().sum()
-        for part, size, scale, mean in zip(_parts(sizes), sizes, scales, means, strict=True):
+        for part, scale, mean in pieces:
+            size = part.stop - part.start
             squares = _squares(_centred(m[part], mean), scale) + _squares(s[part], scale)
             total += 0.5 * (squares - size) + _log_total(scale, size)
         return total
@@ -121,10 +138,10 @@ class _Divergence(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         """The gradients times what comes from above."""
-        (scales, means, sizes), (m, s), above = ctx.parts, ctx.saved_tensors, float(grads[0])
-        to_m, to_s = torch.empty_like(m), -above / s
-        for part, scale, mean in zip(_parts(sizes), scales, means, strict=True):
+        (m, s), above = ctx.saved_tensors, float(grads[0])
+        to_m, to_s = torch.empty_like(m), s.new_tensor(-above) / s
+        for part, scale, mean in ctx.pieces:
             pull = above * scale**-2 if isinstance(scale, float) else above * scale.flatten() ** -2
             torch.mul(_centred(m[part], mean), pull, out=to_m[part])
             to_s[part].add_(s[part], alpha=pull) if isinstance(pull, float) else to_s[part].addcmul_(s[part], pull)
-        return None, None, None, to_m, to_s
+        return None, to_m, to_s
