@@ -18,6 +18,7 @@ from statistics import mean
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 import bayesrule as br
 from bayesrule.files import write_atomically
@@ -52,6 +53,7 @@ ROWS = {
     "LeNet-5, CIFAR-10: bbb, η = 0.3": Row("cifar10", WIDE, 20, "kaiming", 0.3),
     "LeNet-5, CIFAR-10: bbb, η = 1": Row("cifar10", WIDE, 20, "kaiming", 1.0, seeds=(0, 1)),
     "MLP 400-400, MNIST: map": Row("mnist", MAP(lr=3e-3), 20, hidden=(400, 400), seeds=(0,)),
+    "MLP 400-400, MNIST: bbb": Row("mnist", BBB(lr=1e-3), 20, hidden=(400, 400), seeds=(0,)),
     "MLP 400-400, MNIST: bbb, η = 0.1": Row("mnist", SLOW, 60, "kaiming", 0.1, hidden=(400, 400), seeds=(0,)),
 }
 
@@ -89,9 +91,11 @@ def draw(table: dict[str, list[dict[str, float]]], path: Path) -> None:
     for place, score in enumerate(SCORES):
         axes = figure.add_subplot(1, len(SCORES), place + 1)
         for y, name in enumerate(names):
-            axes.scatter([run[score] for run in table[name]], [y] * len(table[name]), alpha=0.7)
+            values = [1 - run[score] if score == "accuracy" else run[score] for run in table[name]]
+            axes.scatter(values, [y] * len(values), alpha=0.7)
         axes.set_yticks(range(len(names)), names if place == 0 else [""] * len(names))
-        axes.set(title=score, xscale="linear" if score == "accuracy" else "log")
+        axes.set(title="error" if score == "accuracy" else score, xscale="log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
 

@@ -80,9 +80,9 @@ def test_lenet5_on_cifar10():
 @pytest.mark.slow
 @needs_data
 def test_mlp_on_mnist():
-    """Two layers of 400 units, Bayes by Backprop at temperature 0.1: at most 1.4 % wrong."""
+    """Two layers of 400 units, Bayes by Backprop: at most 1.4 % wrong. Not met yet: 1.45 % was seen."""
     table = benchmark("variational")
-    assert table.train(table.ROWS["MLP 400-400, MNIST: bbb, η = 0.1"], seed=0)["accuracy"] >= 0.986
+    assert table.train(table.ROWS["MLP 400-400, MNIST: bbb"], seed=0)["accuracy"] >= 0.986
 
 
 @pytest.mark.slow
