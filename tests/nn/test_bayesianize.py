@@ -173,7 +173,7 @@ def test_posterior_is_over_the_original_module(tmp_path):
     assert again.divergences() == {}  # no sum over parameters
 
 
-@pytest.mark.parametrize("rule", ["fan-in", "glorot", "kaiming"])
+@pytest.mark.parametrize("rule", ["fan-in", "glorot", "xavier", "kaiming"])
 def test_start_by_rule(rule):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 64, 5), nn.BatchNorm2d(64), nn.Flatten(), nn.Linear(64, 4000))

@@ -3,7 +3,7 @@
 | rule | variance of a weight |
 | --- | --- |
 | `fan-in` | 1 / fan_in |
-| `glorot` | 2 / (fan_in + fan_out) |
+| `glorot`, also called `xavier` | 2 / (fan_in + fan_out) |
 | `kaiming` | 2 / fan_in |
 
 Biases, the weights of normalisation layers and embeddings have no fan: their scale is 1.
@@ -22,6 +22,7 @@ from bayesrule.modules import owners, parameters
 RULES: dict[str, Callable[[int, int], float]] = {
     "fan-in": lambda fan_in, fan_out: 1 / fan_in,
     "glorot": lambda fan_in, fan_out: 2 / (fan_in + fan_out),
+    "xavier": lambda fan_in, fan_out: 2 / (fan_in + fan_out),
     "kaiming": lambda fan_in, fan_out: 2 / fan_in,
 }
 
