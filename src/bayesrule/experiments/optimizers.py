@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -38,30 +38,48 @@ FACTORS = (0.1, 1.0)  # YellowFin's own learning rate is one it finds; this one 
 LIMITS = {"momentum": 1.0}  # what lies at or above is not drawn
 AHEAD = ("adabound", "sgd", "yellowfin")
 BEHIND = ("adam", "radam")
-EPOCHS = {"digits": 12, "cifar10": 3}
-DRAWS = {"digits": 9, "cifar10": 9}
+EPOCHS = {"digits": 12, "mnist": 1, "cifar10": 3}
+DRAWS = 9
 SOURCE = "Book 2020, figure 5.3"
+
+Drawn: TypeAlias = Mapping[str, Sequence[dict[str, float]]]  # hyper-parameters by optimiser
+Table: TypeAlias = dict[str, dict[str, float | None]]  # what `summary` says, by optimiser
 
 
 def run(setting: Setting) -> Result:
-    """The same number of draws for each optimiser, on the data of the document's figure."""
-    data = "cifar10" if setting.full else "digits"
-    drawn = {name: draws(name, DRAWS[data], generator(setting, number)) for number, name in enumerate(OPTIONS)}
-    seeds = book.seeds(setting, DRAWS[data])
-    jobs = [
+    """The same draws for each optimiser, on each data set."""
+    drawn = {name: draws(name, DRAWS, generator(setting, number)) for number, name in enumerate(OPTIONS)}
+    found = {data: trials.run(_jobs(drawn, data, setting), setting) for data in book.data(setting)}
+    claims = tuple(claim for data, runs in found.items() for claim in _claims(runs, data))
+    plain = {data: {"optimizers": _table(runs), "runs": _runs(runs, drawn)} for data, runs in found.items()}
+    epochs = ", ".join(f"{epochs_said(EPOCHS[data])} on {data}" for data in found)
+    note = (
+        f"{DRAWS} draws for each optimiser, {epochs}; mean and deviation are of the runs that learnt something; "
+        f"YellowFin's learning rate is a factor, drawn around {FACTORS}"
+    )
+    return Result(claims, plain, partial(_draw, found=found), (9.0, 3.6 * len(found)), (note,))
+
+
+def _jobs(drawn: Drawn, data: str, setting: Setting) -> list[Job]:
+    seeds = book.seeds(setting, DRAWS)
+    return [
         Job(name, data, _method(name, **place), EPOCHS[data], seed)
         for name, places in drawn.items()
         for seed, place in zip(seeds, places, strict=True)
     ]
-    found = trials.run(jobs, setting)
-    table = {name: summary([t for t in found if t.what == name]) for name in OPTIONS}
-    runs = [{**_score(t), **place} for t, place in zip(found, chain(*drawn.values()), strict=True)]
-    claims = _mean_claim(found, data), _best_claim(table, data), _spread_claim(table, data), _success_claim(table, data)
-    note = (
-        f"{DRAWS[data]} draws for each optimiser, {epochs_said(EPOCHS[data])} on {data}; mean and deviation are of the "
-        f"runs that learnt something; YellowFin's learning rate is a factor, drawn around {FACTORS}"
-    )
-    return Result(claims, {"optimizers": table, "runs": runs}, partial(_draw, found=found), (9.0, 3.6), (note,))
+
+
+def _table(found: Sequence[Trial]) -> Table:
+    return {name: summary([t for t in found if t.what == name]) for name in OPTIONS}
+
+
+def _runs(found: Sequence[Trial], drawn: Drawn) -> list[dict[str, Any]]:
+    return [{**_score(t), **place} for t, place in zip(found, chain(*drawn.values()), strict=True)]
+
+
+def _claims(found: Sequence[Trial], data: str) -> tuple[Claim, ...]:
+    table = _table(found)
+    return _mean_claim(found, data), _best_claim(table, data), _spread_claim(table, data), _success_claim(table, data)
 
 
 def draws(optimizer: str, count: int, random: np.random.Generator) -> list[dict[str, float]]:
@@ -116,7 +134,7 @@ def _mean_claim(found: Sequence[Trial], data: str) -> Claim:
     )
 
 
-def _best_claim(table: dict[str, dict[str, float | None]], data: str) -> Claim:
+def _best_claim(table: Table, data: str) -> Claim:
     best = {name: table[name]["best"] or 0.0 for name in (*AHEAD, *BEHIND)}
     return Claim(
         "Book 2020, figure A.2",
@@ -130,7 +148,7 @@ def _all_above(values: dict[str, float]) -> bool:
     return min(values[name] for name in AHEAD) > max(values[name] for name in BEHIND)
 
 
-def _spread_claim(table: dict[str, dict[str, float | None]], data: str) -> Claim:
+def _spread_claim(table: Table, data: str) -> Claim:
     spread = {name: table[name]["std"] for name in (*AHEAD, *BEHIND)}
     known = {name: value for name, value in spread.items() if value is not None}
     return Claim(
@@ -141,7 +159,7 @@ def _spread_claim(table: dict[str, dict[str, float | None]], data: str) -> Claim
     )
 
 
-def _success_claim(table: dict[str, dict[str, float | None]], data: str) -> Claim:
+def _success_claim(table: Table, data: str) -> Claim:
     share = {name: table[name]["success"] or 0.0 for name in (*AHEAD, *BEHIND)}
     return Claim(
         "Book 2020, chapter 6",
@@ -151,12 +169,16 @@ def _success_claim(table: dict[str, dict[str, float | None]], data: str) -> Clai
     )
 
 
-def _draw(figure: Figure, found: Sequence[Trial]) -> None:
-    (axes,) = panels(figure, 1)
+def _draw(figure: Figure, found: Mapping[str, Sequence[Trial]]) -> None:
+    for axes, (data, runs) in zip(panels(figure, len(found), rows=len(found)), found.items(), strict=True):
+        _panel(axes, data, runs)
+
+
+def _panel(axes: Axes, data: str, found: Sequence[Trial]) -> None:
     for place, name in enumerate(OPTIONS):
         _column(axes, place, [t for t in found if t.what == name])
     axes.set_xticks(range(len(OPTIONS)), list(OPTIONS))
-    axes.set(ylabel="test accuracy", title=f"{found[0].data}: a dot for each draw, and the share that learnt something")
+    axes.set(ylabel="test accuracy", title=f"{data}: a dot for each draw, and the share that learnt something")
     axes.set_ylim(0, 1.1 * max(t.accuracy for t in found))
     handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     axes.legend(handles.values(), handles.keys(), loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=4)
