@@ -14,7 +14,9 @@ from __future__ import annotations
 __version__ = "0.1.0"
 
 from bayesrule import (
+    curvature,
     data,
+    families,
     likelihoods,
     methods,
     models,
@@ -23,6 +25,7 @@ from bayesrule import (
     posteriors,
     predictions,
     priors,
+    rule,
     structures,
     training,
 )
@@ -33,8 +36,10 @@ from bayesrule.training import fit, resume
 
 __all__ = [
     "Task",
+    "curvature",
     "data",
     "evaluate",
+    "families",
     "fit",
     "likelihoods",
     "load",
@@ -46,6 +51,7 @@ __all__ = [
     "predictions",
     "priors",
     "resume",
+    "rule",
     "structures",
     "training",
 ]

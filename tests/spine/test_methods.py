@@ -1,6 +1,7 @@
 """One conformance table for all methods: adding a method is adding a row."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -9,7 +10,21 @@ from torch import nn
 
 import bayesrule as br
 from bayesrule import files
-from bayesrule.methods import BBB, MAP, MLE, SWAG, DropoutEnsemble, Ensemble, MCDropout, Plan
+from bayesrule.methods import (
+    BBB,
+    IVON,
+    MAP,
+    MLE,
+    OGN,
+    SWAG,
+    VOGN,
+    VON,
+    DropoutEnsemble,
+    Ensemble,
+    MCDropout,
+    Plan,
+    Vadam,
+)
 from bayesrule.optim import Group, Plateau, Recipe
 from bayesrule.posteriors import Dropout, Gaussian, Mixture, Particles
 
@@ -32,6 +47,12 @@ METHODS = {
         ),
         Gaussian,
     ),
+    "ivon": (IVON(), Gaussian),
+    "ivon, two draws": (IVON(samples=2, tempering=0.5, damping=0.01, clip_radius=1.0), Gaussian),
+    "vogn": (VOGN(), Gaussian),
+    "ogn": (OGN(), Gaussian),
+    "von": (VON(), Gaussian),
+    "vadam": (Vadam(), Gaussian),
     "multi-swag": (Ensemble(2, SWAG(rank=3, snapshots=4)), Mixture),
 }
 every_method = pytest.mark.parametrize("method", [m for m, _ in METHODS.values()], ids=list(METHODS))
@@ -115,6 +136,7 @@ def test_dtype_is_the_models(method, dtype):
     assert prediction.probs.dtype == dtype
 
 
+@pytest.mark.filterwarnings("ignore:layer .* cannot be vectorised")  # VOGN and a recurrent layer with dropout
 @every_method
 @pytest.mark.parametrize("kind", zoo())
 def test_any_module(method, kind, tmp_path):
@@ -196,3 +218,33 @@ def test_a_fit_learns(method):
     test, truth = classes(400, seed=1)
     posterior = br.fit(mlp(), (x, y), method, epochs=60, batch_size=32, prior=br.priors.Gaussian(1.0))
     assert (posterior.predict(test).label == truth).float().mean() > 0.9
+
+
+NATURAL = [IVON(), VOGN(), OGN(), VON(), Vadam()]
+
+
+@pytest.mark.parametrize("method", NATURAL, ids=lambda m: m.name)
+def test_natural_gradients_need_a_gaussian_prior_with_one_scale_for_each_parameter(method):
+    with pytest.raises(ValueError, match=f"{method.name} takes a Gaussian prior"):
+        fit(method, prior=br.priors.Laplace(1.0))
+    scales = {"": 1.0, "0.weight": torch.ones_like(mlp()[0].weight)}
+    with pytest.raises(ValueError, match=r"'0\.weight' has a tensor"):
+        fit(method, prior=br.priors.Gaussian(scales))
+
+
+@pytest.mark.parametrize("method", NATURAL, ids=lambda m: m.name)
+def test_without_steps_of_the_curvature_its_deviation_is_the_first_one(method):
+    """h₀ is such that σ is ``initial_std``, under a prior that is far wider, at any temperature."""
+    still = dataclasses.replace(method, lr=1e-12, betas=(0.9, 1 - 1e-12), initial_std=0.03)
+    for temperature in (1.0, 0.1):
+        std = fit(still, temperature=temperature, prior=br.priors.Gaussian(10.0)).std["0.weight"]
+        assert torch.allclose(std, torch.full_like(std, 0.03), rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("samples", 0), ("samples", 1.5), ("tempering", 1.5), ("initial_std", 0.0), ("lr", -1.0), ("betas", (0.9, 1.0))],
+)
+def test_bad_settings_of_natural_methods_are_named(name, value):
+    with pytest.raises(ValueError, match=name):
+        IVON(**{name: value})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bayesrule import processes
 from bayesrule.cli import fields, options, sources
 from bayesrule.cli.options import Settings
 from bayesrule.cli.results import publish
@@ -18,7 +19,8 @@ from bayesrule.report import Comparison, examine
 EPILOG = """examples:
   bayesrule fit digits --method swag
   bayesrule fit houses.csv --target price --out runs/houses
-  bayesrule fit --resume --out runs/houses"""
+  bayesrule fit --resume --out runs/houses
+  torchrun --nproc-per-node 2 -m bayesrule fit digits --method ivon"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,14 +32,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="continue the run in --out, with its own settings")
 
 
+@processes.joined()
 def run(args: argparse.Namespace) -> None:
-    """Train, evaluate, report."""
+    """Train, evaluate, report; of many processes the first one writes."""
     saved = _saved(args) if args.resume else None
     settings = saved.settings if saved else Settings.of(args)
     folder = Path(args.out or f"runs/{sources.name_of(settings.data)}-{settings.method}")
+    first = processes.rank() == 0
     if saved is None:
         fields.method(settings.method, settings.set)
-        refuse(folder)
+        if first:
+            refuse(folder)
     source = sources.read(settings, saved.schema if saved else None)
     split, schema, _ = source
     notes = sources.describe(split, schema)
@@ -45,10 +50,12 @@ def run(args: argparse.Namespace) -> None:
         say(note)
     run = saved or Run.of(settings, source, args.command)
     try:
-        posterior = run.train(split, folder)
+        posterior = run.train(split, folder if first or saved else None)
     except (KeyboardInterrupt, SystemExit):
         say(f"stopped; continue with: bayesrule fit --resume --out {folder}")
         raise
+    if not first:
+        return
     entry = examine(settings.method, posterior, split, seed=settings.seed)
     publish(Comparison(split, [entry], run.command, settings.seed, schema, notes), folder, args.json)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from bayesrule import processes
 from bayesrule.report import Comparison, board
 from bayesrule.training import Callback, Progress
 
@@ -16,8 +17,9 @@ EVERY = 5.0  # seconds between plain lines of progress
 
 
 def say(line: str) -> None:
-    """A line for people, on stderr."""
-    print(line, file=sys.stderr, flush=True)
+    """A line for people, on stderr; of many processes the first one speaks."""
+    if processes.rank() == 0:
+        print(line, file=sys.stderr, flush=True)
 
 
 def show_json(result: Any) -> None:
@@ -53,7 +55,7 @@ def show_board(comparison: Comparison) -> None:
 @contextmanager
 def progress(name: str) -> Iterator[Callback]:
     """A callback for `fit`: a bar on a terminal, a line now and then elsewhere, always on stderr."""
-    if not sys.stderr.isatty():
+    if processes.rank() or not sys.stderr.isatty():
         yield _Lines(name)
         return
     from rich.console import Console

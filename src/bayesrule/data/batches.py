@@ -29,6 +29,18 @@ class Batch(NamedTuple):
     x: Inputs
     y: Tensor
 
+    def share(self, rank: int, count: int) -> Batch:
+        """The examples of one of ``count`` processes: as many for each, the first ones twice where they do not suffice.
+
+        >>> Batch(torch.arange(3), torch.arange(3)).share(1, 2).y
+        tensor([1, 0])
+        """
+        if count == 1:
+            return self
+        n = len(self.y)
+        index = torch.arange(rank, rank + count * math.ceil(n / count), count) % n
+        return Batch(inputs.take(self.x, index), self.y.index_select(0, index.to(self.y.device)))
+
 
 class Data(ABC):
     """N examples and the units they are in."""

@@ -7,11 +7,13 @@ from bayesrule.methods.base import Learner, Method, Plan
 from bayesrule.methods.bbb import BBB
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.ensemble import DropoutEnsemble, Ensemble
+from bayesrule.methods.natural import IVON, OGN, VOGN, VON, Vadam
 from bayesrule.methods.point import MAP, MLE
 from bayesrule.methods.swag import SWAG
 
 AVAILABLE: dict[str, type[Method]] = {
-    method.name: method for method in (MLE, MAP, MCDropout, Ensemble, DropoutEnsemble, SWAG, BBB)
+    method.name: method
+    for method in (MLE, MAP, MCDropout, Ensemble, DropoutEnsemble, SWAG, BBB, IVON, VOGN, OGN, VON, Vadam)
 }
 
 
@@ -19,7 +21,7 @@ def available() -> set[str]:
     """The names that ``br.fit(method=...)`` takes.
 
     >>> sorted(available())
-    ['bbb', 'dropout-ensemble', 'ensemble', 'map', 'mc-dropout', 'mle', 'swag']
+    ['bbb', 'dropout-ensemble', 'ensemble', 'ivon', 'map', 'mc-dropout', 'mle', 'ogn', 'swag', 'vadam', 'vogn', 'von']
     """
     return set(AVAILABLE)
 
@@ -40,15 +42,20 @@ def from_spec(spec: dict[str, object]) -> Method:
 __all__ = [
     "AVAILABLE",
     "BBB",
+    "IVON",
     "MAP",
     "MLE",
+    "OGN",
     "SWAG",
+    "VOGN",
+    "VON",
     "DropoutEnsemble",
     "Ensemble",
     "Learner",
     "MCDropout",
     "Method",
     "Plan",
+    "Vadam",
     "available",
     "choose",
     "from_spec",

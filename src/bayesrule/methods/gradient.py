@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from bayesrule import modules
+from bayesrule import modules, processes
 from bayesrule.data import Batch
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Plan
 from bayesrule.modules import Parameters
-from bayesrule.optim import Group
+from bayesrule.optim import Group, Natural
 from bayesrule.task import Task
 
 UNKNOWNS = Group(lr=0.1)  # a few logs of scales: they may move faster than weights
@@ -24,18 +25,18 @@ class GradientLearner(Learner):
     """One loss, whose gradient goes to several groups of parameters and to what is unknown of the likelihood.
 
     ``network`` holds all that is learnt but for the unknowns, and the buffers that follow along; ``groups`` are lists
-    of its parameters, each with how it is trained.
+    of its parameters, or optimisers of them, each with how it is trained.
     """
 
     def __init__(
-        self, task: Task, plan: Plan, network: nn.Module, groups: Sequence[tuple[Sequence[Tensor], Group]]
+        self, task: Task, plan: Plan, network: nn.Module, groups: Sequence[tuple[Sequence[Tensor] | Optimizer, Group]]
     ) -> None:
         self.task, self.plan, self.network = task, plan, network
         self.unknowns = {k: v.detach().clone().requires_grad_() for k, v in task.likelihood.unknowns().items()}
         everything = [*groups, (list(self.unknowns.values()), UNKNOWNS)]
-        _check_apart([parameters for parameters, _ in everything])
-        self.groups = [group for parameters, group in everything if parameters]
-        self.optimizers = [group.build(parameters) for parameters, group in everything if parameters]
+        built = [(g if isinstance(g, Optimizer) else how.build(g), how) for g, how in everything if g]
+        self.optimizers, self.groups = [optimizer for optimizer, _ in built], [how for _, how in built]
+        _check_apart([[p for g in optimizer.param_groups for p in g["params"]] for optimizer in self.optimizers])
         _keep_memory()
         self.steps = 0
         self.sums: dict[str, float] = {}
@@ -49,7 +50,7 @@ class GradientLearner(Learner):
         """All of the network that changes: what is learnt, and buffers that follow along."""
         return modules.parameters(self.network) | modules.fixed(self.network)
 
-    def active(self) -> list[torch.optim.Optimizer]:
+    def active(self) -> list[Optimizer]:
         """The optimisers that take this step."""
         return self.optimizers
 
@@ -63,14 +64,29 @@ class GradientLearner(Learner):
         for place, (group, optimizer) in enumerate(zip(self.groups, self.optimizers, strict=True)):
             for entry in optimizer.param_groups:
                 entry["lr"] = group.rate(done, self.watched(place))
-        loss, logs = self.objective(batch)
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        logs = self.backward(batch)
+        self._share(logs)
         for optimizer in self.active():
             optimizer.step()
         self._count(logs)
         return logs
+
+    def backward(self, batch: Batch) -> Logs:
+        """The gradient of a batch's loss, where the optimisers find it."""
+        loss, logs = self.objective(batch)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return logs
+
+    def _share(self, logs: Logs) -> None:
+        """Average over processes: gradients, but for optimisers that do so themselves, running statistics and logs."""
+        if processes.count() == 1:
+            return
+        plain = [optimizer for optimizer in self.optimizers if not isinstance(optimizer, Natural)]
+        learnt = [p.grad for optimizer in plain for group in optimizer.param_groups for p in group["params"]]
+        statistics = [b for b in self.network.buffers() if b.is_floating_point()]
+        processes.average([*(g for g in learnt if g is not None), *statistics, *logs.values()])
 
     def _count(self, logs: Logs) -> None:
         """Count the step; at the end of an epoch its mean logs go to the history that schedules look at."""

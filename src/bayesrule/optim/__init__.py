@@ -5,6 +5,8 @@
 ``choose``         a recipe from a name
 ``AVAILABLE``      the names: sgd, rmsprop, adagrad, adam, amsgrad, radam, adabound,
                    amsbound, yellowfin
+``IVON``           a Gaussian over the weights at the cost of Adam; ``VOGN``, ``OGN``,
+                   ``VON``, ``Vadam``: its relatives; ``Natural``: what they share
 ``YellowFin``      momentum SGD that tunes its own learning rate and momentum
 ``Schedule``       a factor on the learning rate: ``Constant``, ``WarmUp``, ``Cosine``,
                    ``Cyclic``, ``Plateau``, ``Ramp``
@@ -17,7 +19,10 @@
 
 from __future__ import annotations
 
+from bayesrule.optim import natural
 from bayesrule.optim.groups import Group
+from bayesrule.optim.ivon import IVON
+from bayesrule.optim.natural import Natural
 from bayesrule.optim.recipes import AVAILABLE, Recipe, choose
 from bayesrule.optim.schedules import (
     SCHEDULES,
@@ -31,22 +36,32 @@ from bayesrule.optim.schedules import (
     robust_region,
     schedule,
 )
+from bayesrule.optim.vadam import Vadam
+from bayesrule.optim.vogn import OGN, VOGN
+from bayesrule.optim.von import VON
 from bayesrule.optim.yellowfin import YellowFin
 
 __all__ = [
     "AVAILABLE",
+    "IVON",
+    "OGN",
     "SCHEDULES",
+    "VOGN",
+    "VON",
     "Constant",
     "Cosine",
     "Cyclic",
     "Group",
+    "Natural",
     "Plateau",
     "Ramp",
     "Recipe",
     "Schedule",
+    "Vadam",
     "WarmUp",
     "YellowFin",
     "choose",
+    "natural",
     "robust_region",
     "schedule",
 ]

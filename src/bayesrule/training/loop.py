@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule import __version__, likelihoods, methods, modules, priors
+from bayesrule import __version__, likelihoods, methods, modules, priors, processes
 from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
@@ -28,6 +28,7 @@ from bayesrule.methods import Learner, Method, Plan
 from bayesrule.naming import to_spec
 from bayesrule.posteriors import Posterior
 from bayesrule.priors import Prior
+from bayesrule.seeds import mixed
 from bayesrule.task import Task, default_prior
 from bayesrule.training.callbacks import Callback, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
@@ -41,6 +42,7 @@ class Diverged(FloatingPointError):
     """The loss or the state of a fit is no longer finite."""
 
 
+@processes.joined()
 def fit(
     model: nn.Module,
     train: Any,
@@ -93,12 +95,13 @@ def fit(
     )
     folder = Folder(out) if isinstance(out, str | Path) else out
     run = _Run.create(model, data, settings, val, callbacks, folder)
-    if folder is not None:
+    if folder is not None and not processes.rank():
         folder.claim()
     with on_sigterm() as termination:
         return run.go(termination)
 
 
+@processes.joined()
 def resume(
     out: str | Path | Folder, model: nn.Module, train: Any, val: Any = None, callbacks: Sequence[Callback] = ()
 ) -> Posterior:
@@ -163,7 +166,7 @@ class _Run:
             check(task, held)
         else:
             assert not isinstance(settings.val, str)
-            task, held = hold_out(task, settings.val, _seed(settings.seed, HELD))
+            task, held = hold_out(task, settings.val, mixed(settings.seed, HELD))
         plan = Plan(settings.epochs, task.data.steps(settings.batch_size), settings.batch_size)
         with _seeded(settings.seed, START):
             learner = settings.method.start(task, plan)
@@ -186,8 +189,8 @@ class _Run:
         """What is left of one epoch."""
         began = time.perf_counter() - self.seconds
         for batch in self._left_of(epoch):
-            torch.default_generator.manual_seed(_seed(self.settings.seed, NOISE, self.step))
-            logs = self._learn(batch, epoch)
+            torch.default_generator.manual_seed(mixed(self.settings.seed, NOISE, self.step, *self._mine))
+            logs = self._learn(batch.share(processes.rank(), processes.count()), epoch)
             self.seconds = time.perf_counter() - began
             self._tell(logs, epoch)
             if self.folder is not None and (termination.requested or self.folder.due()):
@@ -195,9 +198,14 @@ class _Run:
             if termination.requested:
                 raise SystemExit(143)
 
+    @property
+    def _mine(self) -> tuple[int, ...]:
+        """What makes the noise of this process another than that of the first."""
+        return (processes.rank(),) if processes.rank() else ()
+
     def _left_of(self, epoch: int) -> Iterator[Any]:
         """The batches of an epoch that have not been learnt from."""
-        batches = self.task.batches(self.plan.batch_size, _seed(self.settings.seed, ORDER, epoch))
+        batches = self.task.batches(self.plan.batch_size, mixed(self.settings.seed, ORDER, epoch))
         return islice(batches, self.step - epoch * self.plan.steps_per_epoch, None)
 
     def _learn(self, batch: Batch, epoch: int) -> dict[str, float]:
@@ -248,7 +256,7 @@ class _Run:
         return posterior
 
     def _checkpoint(self) -> None:
-        if self.folder is None:
+        if self.folder is None or processes.rank():
             return
         self.folder.save(
             {
@@ -281,7 +289,7 @@ class _Run:
             seconds=self.seconds,
             versions={"bayesrule": __version__, "python": platform.python_version(), "torch": str(torch.__version__)},
         )
-        if self.folder is not None:
+        if self.folder is not None and not processes.rank():
             self.folder.finish(posterior)
         return posterior
 
@@ -295,20 +303,9 @@ def _finite(tree: Tree, known: Collection[str] = ()) -> bool:
     return all(_finite(value, known) for value in tree) if isinstance(tree, list | tuple) else True
 
 
-def _seed(*key: int) -> int:
-    """One well mixed seed from several numbers, by the finaliser of SplitMix64 (Steele 2014)."""
-    state = 0
-    for part in key:
-        state = (state + part + 0x9E3779B97F4A7C15) % 2**64
-        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-        state = (state ^ state >> 27) * 0x94D049BB133111EB % 2**64
-        state ^= state >> 31
-    return state >> 1
-
-
 @contextmanager
 def _seeded(*key: int) -> Iterator[None]:
     """Within this block torch's default generator depends on the key alone; the user's own state is kept."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(_seed(*key))  # torch.manual_seed takes a stack trace each time
+        torch.default_generator.manual_seed(mixed(*key))  # torch.manual_seed takes a stack trace each time
         yield

@@ -1,9 +1,10 @@
-"""Bayes by Backprop on MNIST and CIFAR-10 beside MAP: accuracy, NLL, ECE, and what the temperature does.
+"""Methods on MNIST and CIFAR-10: accuracy, NLL, ECE, and on MNIST the AUROC by entropy against Fashion-MNIST.
 
-    BAYESRULE_DATA=data python benchmarks/variational.py --out docs/results
+    BAYESRULE_DATA=data python benchmarks/images.py variational --out docs/results
+    BAYESRULE_DATA=data python benchmarks/images.py natural --out docs/results
 
-Each row is trained for every seed and scored with 32 draws on all test examples; rows that are done are kept in
-``--cache``, so an interrupted run goes on. Inputs of CIFAR-10 are standardised per channel, those of MNIST are in
+Each row of a table is trained for every seed and scored with 32 draws on all test examples; rows that are done are kept
+in ``--cache``, so an interrupted run goes on. Inputs of CIFAR-10 are standardised per channel, those of MNIST are in
 [0, 1], as the command line has them.
 """
 
@@ -23,13 +24,13 @@ from matplotlib.ticker import NullFormatter
 
 import bayesrule as br
 from bayesrule.files import write_atomically
-from bayesrule.methods import BBB, MAP, Method
+from bayesrule.methods import BBB, IVON, MAP, MLE, VOGN, Method
 from bayesrule.models import build, default_for
 from bayesrule.naming import to_spec
 from bayesrule.priors import Prior
 from bayesrule.report.comparison import machine, versions
 
-SCORES = ("accuracy", "nll", "ece")
+SCORES = ("accuracy", "nll", "ece", "auroc_ood")
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,13 @@ class Row:
     prior: Prior | str | None = None
     temperature: float = 1.0
     hidden: tuple[int, ...] = ()
+    batch_size: int | None = None
     seeds: tuple[int, ...] = field(default=(0, 1, 2))
 
 
 WIDE = BBB(sigma_lr_ratio=1.0)
 SLOW = BBB(sigma_lr_ratio=1.0, lr=3e-3)
-ROWS = {
+VARIATIONAL = {
     "LeNet-5, MNIST: map": Row("mnist", MAP(), 10),
     "LeNet-5, MNIST: bbb": Row("mnist", BBB(), 10),
     "LeNet-5, CIFAR-10: map": Row("cifar10", MAP(), 20, "kaiming", seeds=(0, 1)),
@@ -57,6 +59,13 @@ ROWS = {
     "MLP 400-400, MNIST: bbb": Row("mnist", BBB(lr=1e-3), 20, hidden=(400, 400), seeds=(0,)),
     "MLP 400-400, MNIST: bbb, η = 0.1": Row("mnist", SLOW, 60, "kaiming", 0.1, hidden=(400, 400), seeds=(0,)),
 }
+ADAM = MLE(lr=1e-3)
+NATURAL = {
+    f"LeNet-5, {title}: {name}": Row(data, method, epochs, batch_size=100)
+    for title, data, epochs in (("MNIST", "mnist", 10), ("CIFAR-10", "cifar10", 20))
+    for name, method in {"adam": ADAM, "ivon": IVON(), "vogn": VOGN()}.items()
+}
+TABLES = {"variational": VARIATIONAL, "natural": NATURAL}
 
 
 def train(row: Row, seed: int) -> dict[str, float]:
@@ -68,14 +77,14 @@ def train(row: Row, seed: int) -> dict[str, float]:
         spec = {"name": "mlp", "inputs": inputs, "outputs": 10, "hidden": list(row.hidden)}
     train = br.data.standardize(split.train) if row.data == "cifar10" else split.train
     settings = {"prior": row.prior, "temperature": row.temperature, "epochs": row.epochs, "seed": seed}
-    posterior = br.fit(build(spec, seed), train, row.method, val=0, **settings)
-    scores = br.evaluate(posterior, split.test)
-    return {name: float(scores[name]) for name in SCORES} | {"seconds": posterior.info["seconds"]}
+    posterior = br.fit(build(spec, seed), train, row.method, val=0, batch_size=row.batch_size, **settings)
+    ood = br.data.load("fashion-mnist").test[0] if row.data == "mnist" else None
+    scores = br.evaluate(posterior, split.test, ood, bootstrap=0)
+    return {name: float(scores[name]) for name in SCORES if name in scores} | {"seconds": posterior.info["seconds"]}
 
 
-def kept(name: str, seed: int, cache: Path) -> dict[str, float]:
+def kept(name: str, row: Row, seed: int, cache: Path) -> dict[str, float]:
     """Scores from the cache, or from a training that goes there."""
-    row = ROWS[name]
     key = hashlib.sha256(f"{row} {seed}".encode()).hexdigest()[:24]  # all that decides the training
     path = cache / f"{key}.json"
     if not path.is_file():
@@ -87,15 +96,16 @@ def kept(name: str, seed: int, cache: Path) -> dict[str, float]:
 
 def draw(table: dict[str, list[dict[str, float]]], path: Path) -> None:
     """A dot for each seed, a panel for each score."""
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    figure = Figure(figsize=(13, 3.4), layout="constrained")
     names = list(table)[::-1]
     for place, score in enumerate(SCORES):
         axes = figure.add_subplot(1, len(SCORES), place + 1)
         for y, name in enumerate(names):
-            values = [1 - run[score] if score == "accuracy" else run[score] for run in table[name]]
+            runs = [run for run in table[name] if score in run]
+            values = [1 - run[score] if score in ("accuracy", "auroc_ood") else run[score] for run in runs]
             axes.scatter(values, [y] * len(values), alpha=0.7)
         axes.set_yticks(range(len(names)), names if place == 0 else [""] * len(names))
-        axes.set(title="error" if score == "accuracy" else score, xscale="log")
+        axes.set(title={"accuracy": "error", "auroc_ood": "1 − AUROC"}.get(score, score), xscale="log")
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
@@ -104,27 +114,30 @@ def draw(table: dict[str, list[dict[str, float]]], path: Path) -> None:
 def main() -> None:
     """Train, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=TABLES)
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--cache", type=Path, default=Path("results/variational"))
+    parser.add_argument("--cache", type=Path, default=Path("results/images"))
     parser.add_argument("--only", default="", help="rows whose name holds this")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    names = [name for name in ROWS if args.only in name]
-    table = {name: [kept(name, seed, args.cache) for seed in ROWS[name].seeds] for name in names}
+    rows = {name: row for name, row in TABLES[args.table].items() if args.only in name}
+    table = {name: [kept(name, row, seed, args.cache) for seed in row.seeds] for name, row in rows.items()}
     if args.only:
         return
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    rows = {
-        name: {score: round(mean(run[score] for run in runs), 5) for score in (*SCORES, "seconds")}
-        | {"method": to_spec(ROWS[name].method), "prior": str(ROWS[name].prior), "epochs": ROWS[name].epochs}
-        | {"temperature": ROWS[name].temperature, "seeds": list(ROWS[name].seeds), "runs": runs}
-        for name, runs in table.items()
-    }
-    about = {"command": "python benchmarks/variational.py", "commit": commit, "machine": machine()}
-    result = about | {"versions": versions(), "rows": rows}
-    write_atomically(args.out / "variational.json", json.dumps(result, indent=1, default=str))
-    draw(table, args.out / "variational.png")
+    about = {"command": f"python benchmarks/images.py {args.table}", "commit": commit, "machine": machine()}
+    plain = {name: summary(row, table[name]) for name, row in rows.items()}
+    result = about | {"versions": versions(), "rows": plain}
+    write_atomically(args.out / f"{args.table}.json", json.dumps(result, indent=1, default=str))
+    draw(table, args.out / f"{args.table}.png")
+
+
+def summary(row: Row, runs: list[dict[str, float]]) -> dict[str, object]:
+    """Means over seeds, every run, and what it was."""
+    means = {score: round(mean(run[score] for run in runs), 5) for score in runs[0]}
+    about = {"method": to_spec(row.method), "prior": str(row.prior), "temperature": row.temperature}
+    return means | about | {"epochs": row.epochs, "seeds": list(row.seeds), "runs": runs}
 
 
 if __name__ == "__main__":

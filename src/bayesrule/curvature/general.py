@@ -1,0 +1,279 @@
+"""Per-example gradients of any module, by calling it again.
+
+A call f(w, x) with output gradients u is repeated with the same weights, inputs and random numbers, and
+
+    g_i = (∂f_i/∂w)ᵀ u_i
+
+is taken in the first of three ways that repeats the output of the pass:
+
+1. for all examples at once, by vectorisation of one example's vector–Jacobian product;
+2. in a loop over the examples (operations that cannot be vectorised);
+3. in a loop over the examples, each time backward through the whole batch with the gradients of the other examples'
+   outputs at zero. This needs the square of the batch size, and holds where examples are not apart: with statistics of
+   the batch, with random numbers for the batch. g_i is then what flows through the rows of example i of the output.
+
+The gradients of all examples are held at once, B times the size of the module's own parameters.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from bayesrule import modules
+from bayesrule.curvature.forms import wide
+from bayesrule.curvature.records import Replay, Use, tensors
+
+Gradients = dict[str, Tensor]
+"""[B, *P] by the parameters' names in the layer."""
+Found = tuple[Gradients, list[Tensor]]
+"""Gradients, and the outputs that came with them."""
+
+
+def dimension(layer: nn.Module, place: int, tensor: Tensor, examples: int, output: bool = False) -> int | None:
+    """Where a layer has the examples in an input or output, by its place among them; None: it has them not.
+
+    >>> dimension(nn.LSTM(2, 3), 0, torch.zeros(5, 4, 2), examples=4)
+    1
+    >>> dimension(nn.Bilinear(2, 2, 3), 0, torch.zeros(4, 2), examples=4)
+    0
+    """
+    if isinstance(layer, nn.RNNBase):
+        where = 0 if place == 0 and layer.batch_first else 1
+    elif isinstance(layer, nn.MultiheadAttention) and output and place == 1:
+        where = 0
+    else:
+        where = 0 if getattr(layer, "batch_first", True) or tensor.ndim < 3 else 1
+    return where if tensor.ndim > where and tensor.shape[where] == examples else None
+
+
+@dataclass(eq=False)
+class Again:
+    """A recorded call, ready to be repeated: leaves of its inputs and outputs with the place of the examples."""
+
+    use: Use
+    replay: Replay
+    leaves: list[Any]
+    structure: TreeSpec
+    inputs: dict[int, int]
+    outputs: dict[int, int]
+
+    @classmethod
+    def of(cls, use: Use) -> Again:
+        """The call of a use that was recorded to be repeated."""
+        assert use.replay is not None
+        leaves, structure = tree_flatten((_with_states(use), use.kwargs))
+        leaves = [_wide(leaf) for leaf in leaves]
+        inputs: dict[int, int] = {}
+        place = 0
+        for index, leaf in enumerate(leaves):
+            if isinstance(leaf, Tensor):
+                where = dimension(use.layer, place, leaf, use.examples)
+                inputs |= {} if where is None else {index: where}
+                place += 1
+        return cls(use, use.replay, leaves, structure, inputs, _where_outputs(use, use.replay))
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The values that the parameters had, as tensors of their own."""
+        return {name: wide(self.replay.state[name]).clone() for name in self.use.owned}
+
+    def gradients(self) -> list[Tensor]:
+        """Those of the outputs that have them."""
+        return [wide(self.use.gradients[place]) for place in self.outputs]
+
+    def run(self, weights: dict[str, Tensor], leaves: list[Any]) -> list[Tensor]:
+        """The outputs that have gradients, under these weights and inputs."""
+        args, kwargs = tree_unflatten(leaves, self.structure)
+        state = {name: _wide(value).clone() for name, value in self.replay.state.items()}
+        found = tensors(modules.run(self.use.layer, state | weights, args, kwargs))
+        return [found[place] for place in self.outputs]
+
+    def agrees(self, outputs: list[Tensor]) -> bool:
+        """Whether these are the outputs of the pass, up to rounding in their dtype."""
+        for output, place in zip(outputs, self.outputs, strict=True):
+            known = self.replay.outputs[place]
+            error = torch.linalg.vector_norm(output.detach() - known)
+            if output.shape != known.shape or not error <= torch.finfo(known.dtype).eps ** 0.5 * known.norm().float():
+                return False
+        return True
+
+
+def _with_states(use: Use) -> tuple[Any, ...]:
+    """A recurrent layer's arguments with the zeros from which it starts, so that each example has its own."""
+    layer, (x, *more) = use.layer, use.args or (None,)
+    if more or use.kwargs or not isinstance(x, Tensor):
+        return use.args
+    if isinstance(layer, nn.RNNCellBase):
+        zeros = x.new_zeros(use.examples, layer.hidden_size)
+        return x, (zeros, zeros) if isinstance(layer, nn.LSTMCell) else zeros
+    if isinstance(layer, nn.RNNBase):
+        depth = layer.num_layers * (2 if layer.bidirectional else 1)
+        hidden = x.new_zeros(depth, use.examples, layer.proj_size or layer.hidden_size)
+        cell = x.new_zeros(depth, use.examples, layer.hidden_size)
+        return x, (hidden, cell) if isinstance(layer, nn.LSTM) else hidden
+    return use.args
+
+
+def _wide(leaf: Any) -> Any:
+    return wide(leaf) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+
+def _where_outputs(use: Use, replay: Replay) -> dict[int, int]:
+    found = {}
+    for place in sorted(use.gradients):
+        output = replay.outputs[place]
+        where = dimension(use.layer, place, output, use.examples, output=True)
+        if where is None:
+            raise ValueError(
+                f"{use} gives an output {list(output.shape)} for "
+                f"{use.examples} examples, so that its gradient belongs to no example: keep the examples in the first "
+                "dimension of what layers give, or freeze its parameters"
+            )
+        found[place] = where
+    return found
+
+
+def at_once(again: Again) -> Found:
+    """The first way: one example's vector–Jacobian product, vectorised."""
+
+    def one(inputs: list[Tensor], gradients: list[Tensor]) -> tuple[Gradients, tuple[Tensor, ...]]:
+        leaves = list(again.leaves)
+        for (index, where), part in zip(again.inputs.items(), inputs, strict=True):
+            leaves[index] = part.unsqueeze(where)
+        outputs, pull, *_ = torch.func.vjp(lambda weights: tuple(again.run(weights, leaves)), weights)
+        (found,) = pull(tuple(g.unsqueeze(where) for g, where in zip(gradients, places, strict=True)))
+        return found, tuple(output.squeeze(where) for output, where in zip(outputs, places, strict=True))
+
+    weights, places = again.weights, tuple(again.outputs.values())
+    parts = [again.leaves[index] for index in again.inputs]
+    over, out = (list(again.inputs.values()), list(places)), cast(Any, (0, places))
+    call = torch.func.vmap(one, in_dims=over, out_dims=out, randomness="different")
+    found, outputs = call(parts, again.gradients())
+    return {name: g.detach() for name, g in found.items()}, list(outputs)
+
+
+def one_by_one(again: Again) -> Found:
+    """The second way: a loop over examples."""
+    found: list[dict[str, Tensor]] = []
+    outputs: list[list[Tensor]] = []
+    places = list(again.outputs.values())
+    weights = {name: value.requires_grad_() for name, value in again.weights.items()}
+    for i in range(again.use.examples):
+        leaves = list(again.leaves)
+        for index, where in again.inputs.items():
+            leaves[index] = leaves[index].narrow(where, i, 1)
+        output = again.run(weights, leaves)
+        gradients = [g.narrow(where, i, 1) for g, where in zip(again.gradients(), places, strict=True)]
+        found.append(_pulled(output, weights, gradients))
+        outputs.append([part.detach() for part in output])
+    joined = [torch.cat(parts, where) for parts, where in zip(zip(*outputs, strict=True), places, strict=True)]
+    return _stacked(found), joined
+
+
+def masked(again: Again) -> Found:
+    """The third way: through the whole batch, once for each example."""
+    weights = {name: value.requires_grad_() for name, value in again.weights.items()}
+    outputs = again.run(weights, again.leaves)
+    found = []
+    for i in range(again.use.examples):
+        gradients = []
+        for g, where in zip(again.gradients(), again.outputs.values(), strict=True):
+            alone = torch.zeros_like(g)
+            alone.select(where, i).copy_(g.select(where, i))
+            gradients.append(alone)
+        found.append(_pulled(outputs, weights, gradients))
+    return _stacked(found), outputs
+
+
+def _pulled(outputs: list[Tensor], weights: dict[str, Tensor], gradients: list[Tensor]) -> dict[str, Tensor]:
+    kept = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
+    over, given = [o for o, _ in kept], [g for _, g in kept]
+    found = torch.autograd.grad(over, list(weights.values()), given, retain_graph=True, materialize_grads=True)
+    return dict(zip(weights, found, strict=True))
+
+
+def _stacked(found: list[dict[str, Tensor]]) -> Gradients:
+    return {name: torch.stack([each[name] for each in found]) for name in found[0]}
+
+
+WAYS: tuple[Callable[[Again], Found], ...] = (at_once, one_by_one, masked)
+COST = ("", "a loop over the examples", "the square of the batch size: a pass over the batch for each example")
+
+
+class Ways:
+    """Which way works for which layer: found at its first call, remembered, said once where it is slow."""
+
+    def __init__(self) -> None:
+        self._known: dict[nn.Module, int] = {}
+
+    def gradients(self, use: Use) -> Gradients:
+        """Per-example gradients of a recorded call of any module."""
+        again, reason = Again.of(use), "it gives another output when it is called again"
+        for way in range(self._known.get(use.layer, 0), len(WAYS)):
+            if WAYS[way] is one_by_one and again.replay.drew:
+                reason = "it draws random numbers for the batch as a whole"
+                continue
+            try:
+                with _as_before(again):
+                    found, outputs = WAYS[way](again)
+            except Exception as error:  # whatever a module may raise when it is called in an unusual way
+                reason = str(error).strip().partition("\n")[0]
+                continue
+            if again.agrees(outputs):
+                self._remember(use, way, reason)
+                return found
+        raise RuntimeError(
+            f"no per-example gradients for {use}: {reason}; freeze its parameters, or write it with layers of torch"
+        )
+
+    def _remember(self, use: Use, way: int, reason: str) -> None:
+        if way > 0 and use.layer not in self._known:
+            warnings.warn(
+                f"{use} cannot be vectorised over examples ({reason}): its per-example gradients take {COST[way]}",
+                stacklevel=2,
+            )
+        self._known[use.layer] = way
+
+
+@contextmanager
+def _as_before(again: Again) -> Iterator[None]:
+    """The random state and the modes of the pass; all is put back."""
+    device = again.gradients()[0].device
+    now = {m: m.training for m in again.replay.modes}
+    recurrent = [m for m in now if isinstance(m, nn.RNNBase)]
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(again.replay.random, device)
+        else:
+            torch.set_rng_state(again.replay.random)
+        try:
+            _set_modes(again.replay.modes)
+            with _plain_kernels() if recurrent else nullcontext(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "There is a performance drop")  # part of it is not vectorised
+                yield
+        finally:
+            _set_modes(now)
+            for m in recurrent:
+                m._init_flat_weights()  # it holds on to the weights of its last call
+
+
+def _set_modes(modes: dict[nn.Module, bool]) -> None:
+    for m, mode in modes.items():
+        m.training = mode
+
+
+@contextmanager
+def _plain_kernels() -> Iterator[None]:
+    """Without the libraries whose recurrent layers know no vectorisation."""
+    with warnings.catch_warnings(), torch.backends.cudnn.flags(enabled=False):
+        warnings.simplefilter("ignore")  # the switch of oneDNN warns of what it would do on other devices
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield

@@ -1,0 +1,251 @@
+"""Hooks that record the calls of a model's layers, and the gradients of what they gave."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.utils.hooks import RemovableHandle
+
+from bayesrule.curvature.general import dimension
+from bayesrule.curvature.graph import entries
+from bayesrule.curvature.records import Pass, Replay, Use, label, random_state, tensors
+from bayesrule.curvature.rules import Rule, batched, rule_of
+
+
+@dataclass(eq=False)
+class Claim:
+    """A layer that answers for parameters, by their names in it; with a closed form or by being called again."""
+
+    name: str
+    layer: nn.Module
+    parameters: dict[str, nn.Parameter]
+    rule: Rule | None
+    replay: Replay | None = None
+
+    def __str__(self) -> str:
+        return label(self.name, self.layer)
+
+    def owned(self, without: dict[str, nn.Parameter]) -> dict[str, nn.Parameter]:
+        """The parameters that want a gradient now."""
+        lost = {id(p) for p in without.values()} if without else ()
+        return {name: p for name, p in self.parameters.items() if p.requires_grad and id(p) not in lost}
+
+    def swapped(self) -> bool:
+        """Whether the layer holds other tensors now in the place of its parameters."""
+        if self.rule is not None:
+            return any(self.layer._parameters.get(name) is not p for name, p in self.parameters.items())
+        return any(self.layer.get_parameter(name) is not p for name, p in self.parameters.items())
+
+
+def claims(model: nn.Module) -> list[Claim]:
+    """Each layer that holds parameters; those which a layer uses behind its parts' back are its own.
+
+    >>> [(claim.name, list(claim.parameters)) for claim in claims(nn.Sequential(nn.Linear(2, 1), nn.ReLU()))]
+    [('0', ['weight', 'bias'])]
+    """
+    found, inside = [], set()
+    for name, layer in model.named_modules():
+        own = {} if layer in inside else dict(layer.named_parameters(recurse=False))
+        for part in _taken_over(layer):
+            inside |= set(layer.get_submodule(part).modules())
+            own |= {f"{part}.{n}": p for n, p in layer.get_submodule(part).named_parameters()}
+        if own:
+            found.append(Claim(name, layer, own, rule_of(layer)))
+    return found
+
+
+def _taken_over(layer: nn.Module) -> list[str]:
+    """Parts whose parameters a layer uses without calling them for its examples."""
+    parts = [name for name, part in layer.named_children() if isinstance(part, nn.ParameterList | nn.ParameterDict)]
+    parts += ["out_proj"] if isinstance(layer, nn.MultiheadAttention) else []
+    return parts + (["parametrizations"] if parametrize.is_parametrized(layer) else [])
+
+
+class Recorder:
+    """Records passes through a model between `attach` and `detach`; ``begin`` is called before each.
+
+    A parameter of a layer whose calls cannot be told apart by example, or that is used outside of its layer, is
+    answered for by the model as a whole, which is called again for it. This is looked for at the first pass, and when
+    other parameters are trainable.
+    """
+
+    def __init__(self, model: nn.Module, begin: Callable[[], None]) -> None:
+        self.model, self.begin = model, begin
+        self.passes: list[Pass] = []
+        self._waiting: dict[int, list[Use]] = {}
+        self._resting = False
+        self._claims = claims(model)
+        self._parameters = list(model.parameters())
+        self._names = {id(p): name for name, p in model.named_parameters()}
+        self._escaped: dict[str, nn.Parameter] = {}
+        self._whole: Replay | None = None
+        self._random = torch.get_rng_state()
+        self._checked: list[bool] = []
+        self._new = True
+        self._handles: list[RemovableHandle] = []
+
+    def attach(self) -> None:
+        """Put the hooks on the model."""
+        add = self._handles.append
+        add(self.model.register_forward_pre_hook(self._starts, with_kwargs=True))
+        add(self.model.register_forward_hook(self._ends, prepend=True, with_kwargs=True))
+        for claim in self._claims:
+            hook = self._hook(claim)
+            add(claim.layer.register_forward_hook(hook, prepend=True, with_kwargs=True))
+            if claim.rule is None:
+                add(claim.layer.register_forward_pre_hook(self._pre_hook(claim), with_kwargs=True))
+
+        for p in self._parameters:
+            if p.requires_grad:
+                add(p.register_post_accumulate_grad_hook(self._arrives))  # type: ignore[no-untyped-call]
+
+    def detach(self) -> None:
+        """Take them off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    @contextmanager
+    def rests(self) -> Iterator[None]:
+        """While layers are called again, nothing is recorded."""
+        self._resting = True
+        try:
+            yield
+        finally:
+            self._resting = False
+
+    def _idle(self) -> bool:
+        return self._resting or not torch.is_grad_enabled()
+
+    def _starts(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._idle():
+            return
+        inputs = tensors((args, kwargs))
+        if not inputs or inputs[0].ndim == 0:
+            raise ValueError("the model is called without a tensor whose first dimension is that of the examples")
+        where = 1 if getattr(model, "batch_first", True) is False and inputs[0].ndim > 2 else 0
+        self.begin()
+        self.passes.append(Pass(inputs[0].shape[where]))
+        trainable = [p.requires_grad for p in self._parameters]
+        self._new, self._checked = trainable != self._checked, trainable
+        self._random = random_state(inputs)
+        self._whole = Replay.before(model, inputs) if self._escaped else None
+
+    def _ends(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        if self._idle():
+            return output
+        outputs, now = tensors(output), self.passes[-1]
+        if self._new:
+            self._look_for_strays(outputs, now)
+            self._new = False
+        owned = {name: p for name, p in self._escaped.items() if p.requires_grad}
+        if owned:
+            if self._whole is None:  # found out in this pass
+                self._whole = Replay.before(model, outputs)
+                self._whole.random = self._random
+            use = Use("", model, owned, args, kwargs, now.examples, None, replay=self._whole.after(outputs))
+            self._add(use)
+            output = use.watch(output)
+        self._whole = None
+        return output
+
+    def _arrives(self, p: Tensor) -> None:
+        """A parameter has its gradient: what its layers have just recorded belongs to it."""
+        for use in self._waiting.get(id(p), ()):
+            use.settle()
+
+    def _add(self, use: Use) -> None:
+        self.passes[-1].uses.append(use)
+        self._await(use)
+
+    def _await(self, use: Use) -> None:
+        for p in use.owned.values():
+            self._waiting.setdefault(id(p), []).append(use)
+
+    def keep(self, passes: list[Pass]) -> None:
+        """Forget all passes but these."""
+        self.passes, self._waiting = passes, {}
+        for each in passes:
+            for use in each.uses:
+                self._await(use)
+
+    def _pre_hook(self, claim: Claim) -> Callable[..., None]:
+        def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if not self._idle() and claim.owned(self._escaped):
+                claim.replay = Replay.before(layer, tensors((args, kwargs)))
+
+        return hook
+
+    def _hook(self, claim: Claim) -> Callable[..., Any]:
+        def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+            owned = {} if self._idle() else claim.owned(self._escaped)
+            return self._record(claim, owned, args, kwargs, output) if owned else output
+
+        return hook
+
+    def _record(
+        self,
+        claim: Claim,
+        owned: dict[str, nn.Parameter],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+    ) -> Any:
+        """Record a call; the output to go on with."""
+        if not self.passes:
+            raise RuntimeError(f"{claim} is called by itself: call the model, so that the number of examples is known")
+        if claim.swapped():
+            raise RuntimeError(f"{claim} runs under other tensors than its parameters: call the model itself")
+        now, outputs = self.passes[-1], tensors(output)
+        use = Use(claim.name, claim.layer, owned, args, kwargs, now.examples, claim.rule)
+        if not outputs:
+            self._escape(claim, owned, f"gives a {type(output).__name__}, in which no tensors are found")
+        elif not self._by_example(claim, use):
+            shapes = ", ".join(str(list(t.shape)) for t in use.inputs)
+            self._escape(claim, owned, f"has inputs {shapes or 'without tensors'} for {now.examples} examples")
+        elif any(t.requires_grad for t in outputs):
+            if claim.replay is not None:
+                use.replay, claim.replay = claim.replay.after(outputs), None
+            self._add(use)
+            return use.watch(output)
+        return output
+
+    def _by_example(self, claim: Claim, use: Use) -> bool:
+        inputs = use.inputs
+        if claim.rule is not None:
+            return bool(inputs) and len(inputs[0]) == use.examples and batched(claim.layer, inputs[0])
+        return any(dimension(claim.layer, place, t, use.examples) is not None for place, t in enumerate(inputs))
+
+    def _escape(self, claim: Claim, lost: dict[str, nn.Parameter], why: str) -> None:
+        """From here on the model as a whole answers for these parameters."""
+        if claim.layer is self.model:
+            raise ValueError(f"{claim} {why}: it must take and give tensors with the examples in the first dimension")
+        warnings.warn(
+            f"{claim} {why}; its per-example gradients come from calling the whole model again, which is slow: keep "
+            "the examples in the first dimension of what layers take, and use parameters by calling their layer",
+            stacklevel=2,
+        )
+        self._escaped |= {self._names[id(p)]: p for p in lost.values()}
+        gone = {id(p) for p in lost.values()}
+        for use in self.passes[-1].uses:
+            use.owned = {name: p for name, p in use.owned.items() if id(p) not in gone}
+
+    def _look_for_strays(self, outputs: list[Tensor], now: Pass) -> None:
+        """Parameters that enter the outputs more often than by the calls of their layers."""
+        count = entries(outputs)
+        known: dict[int, float] = {}
+        for use in now.uses:
+            for p in use.owned.values():
+                known[id(p)] = known.get(id(p), 0) + (1 if use.replay is None else float("inf"))
+        for claim in self._claims:
+            owned = claim.owned(self._escaped)
+            strays = {name: p for name, p in owned.items() if count[id(p)] > known.get(id(p), 0)}
+            if strays and claim.layer is not self.model:
+                self._escape(claim, strays, f"has its {' and '.join(strays)} used outside of its own call")

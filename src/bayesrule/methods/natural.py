@@ -1,0 +1,215 @@
+"""Natural-gradient methods: the optimisers of `bayesrule.optim` that learn a mean-field Gaussian."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bayesrule import modules, optim
+from bayesrule.data import Batch
+from bayesrule.methods.base import Logs, Method, Plan
+from bayesrule.methods.gradient import GradientLearner
+from bayesrule.optim import Group, Natural, Schedule
+from bayesrule.posteriors import Gaussian
+from bayesrule.priors import Gaussian as GaussianPrior
+from bayesrule.task import Task
+
+Groups = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class _NaturalMethod(Method):
+    """What they have in common; ``kind`` is the optimiser."""
+
+    kind: ClassVar[Callable[..., Natural]]
+    lr: float = 0.1
+    initial_std: float = 0.02
+    betas: tuple[float, float] = (0.9, 0.9999)
+    samples: int = 1
+    damping: float = 0.0
+    clip_radius: float = float("inf")
+    tempering: float = 0.0
+    augmentation: float = 1.0
+    schedule: str | Schedule = "cosine"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.samples, Integral) or self.samples < 1:
+            raise ValueError(f"samples must be a whole number of at least 1, not {self.samples!r}")
+        if not 0 <= self.tempering <= 1:
+            raise ValueError(f"tempering must be the share of steps that it takes, from 0 to 1, not {self.tempering}")
+        if not (math.isfinite(self.initial_std) and self.initial_std > 0):
+            raise ValueError(f"initial_std must be positive and finite, not {self.initial_std}")
+        Group(lr=self.lr, schedule=self.schedule)
+        known = {"lr": self.lr, "ess": 1.0, "hess_init": 1.0, "params": []}
+        optim.natural.check({**optim.natural.DEFAULTS, **self._settings(1), **known})
+
+    def _settings(self, steps: int) -> dict[str, Any]:
+        return {
+            "betas": tuple(self.betas),
+            "damping": self.damping,
+            "clip_radius": self.clip_radius,
+            "tempering": round(self.tempering * steps),
+            "augmentation": self.augmentation,
+        }
+
+    def start(self, task: Task, plan: Plan) -> NaturalLearner:
+        """Train a copy of the module."""
+        network = modules.training_mode(copy.deepcopy(task.model))
+        watched = {"model": network} if self.kind in (optim.VOGN, optim.OGN) else {}
+        optimizer = self.kind(
+            prior_groups(task, network, self),
+            lr=self.lr,
+            ess=float(task.data.n),
+            seed=int(torch.randint(2**62, ())),
+            temperature=task.temperature,
+            hess_init=task.weight / (self.augmentation * self.initial_std**2),
+            **self._settings(plan.steps),
+            **watched,
+        )
+        return NaturalLearner(task, plan, network, optimizer, self)
+
+
+def prior_groups(task: Task, network: nn.Module, method: _NaturalMethod) -> Groups:
+    """Groups of parameters that have one prior each: N(mean, scale²) is a weight decay of 1/(N·scale²)."""
+    if not isinstance(task.prior, GaussianPrior):
+        raise ValueError(
+            f"{method.name} takes a Gaussian prior with one scale for each parameter, not {type(task.prior).__name__}: "
+            'method "bbb" takes any'
+        )
+    named = modules.parameters(network)
+    groups: dict[tuple[float, float], list[tuple[str, Tensor]]] = {}
+    for (name, p), scale, mean in zip(named.items(), *task.prior.bound(named), strict=True):
+        if isinstance(scale, Tensor) or isinstance(mean, Tensor):
+            raise ValueError(
+                f"{method.name} takes one prior scale and mean for each parameter, but {name!r} has a tensor of them: "
+                'method "bbb" takes any'
+            )
+        groups.setdefault((scale, mean), []).append((name, p))
+    n = task.data.n * method.augmentation
+    return [
+        {"params": params, "weight_decay": 1 / (n * scale**2), "prior_mean": mean}
+        for (scale, mean), params in groups.items()
+    ]
+
+
+class NaturalLearner(GradientLearner):
+    """Gradients of the likelihood at drawn weights; the prior is the optimiser's weight decay."""
+
+    def __init__(self, task: Task, plan: Plan, network: nn.Module, optimizer: Natural, method: _NaturalMethod) -> None:
+        group = Group(lr=method.lr, schedule=method.schedule)
+        super().__init__(task, plan, network, [(optimizer, group)])
+        self.optimizer, self.method = optimizer, method
+
+    def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
+        """Mean −log p(y|f)."""
+        nll = self.task.nll(modules.call(self.network, batch.x), batch.y, self.likelihood)
+        return nll, {"loss": nll.detach()}
+
+    def backward(self, batch: Batch) -> Logs:
+        """Gradients at one draw of the weights after another."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        total = torch.zeros(())
+        for _ in range(self.method.samples):
+            with self.optimizer.sampled():
+                loss, logs = self.objective(batch)
+                self._differentiate(loss)
+            total = total + logs["loss"] / self.method.samples
+        _scale_gradients(self.unknowns.values(), 1 / self.method.samples)
+        return {"loss": total}
+
+    def _differentiate(self, loss: Tensor) -> None:
+        """Gradients into the parameters; `backward` would warn of gradients that can be differentiated again."""
+        if not self.optimizer.twice:
+            loss.backward()  # type: ignore[no-untyped-call]
+            return
+        weights, unknowns = list(modules.parameters(self.network).values()), list(self.unknowns.values())
+        grads = torch.autograd.grad(loss, [*weights, *unknowns], create_graph=True, allow_unused=True)
+        for p, grad in zip(weights, grads, strict=False):
+            p.grad = grad
+        for p, grad in zip(unknowns, grads[len(weights) :], strict=True):
+            p.grad = grad.detach() if p.grad is None else p.grad + grad.detach()
+
+    def posterior(self) -> Gaussian:
+        """The diagonal Gaussian over the module's parameters."""
+        return self.optimizer.to_posterior(self.network, self.learnt(), self.task.data.scaling)
+
+
+def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:
+    for t in tensors:
+        if t.grad is not None:
+            t.grad *= factor
+
+
+@dataclass(frozen=True)
+class IVON(_NaturalMethod):
+    """A mean-field Gaussian by natural gradients at the cost of Adam (Shen et al. 2024); see `br.optim.IVON`.
+
+    ``lr``: the learning rate of the means. ``initial_std``: the first deviation. ``betas``: how slowly the means over
+    steps of gradients and curvature move. ``samples``: draws in a step. ``damping``, ``clip_radius``: bounds on the
+    means' steps. ``tempering``: the share of training over which the temperature rises to its value.
+    ``augmentation``: how many examples data augmentation makes of one. ``schedule``: of the learning rate.
+    """
+
+    kind: ClassVar[Callable[..., Natural]] = optim.IVON
+    name: ClassVar[str] = "ivon"
+    summary: ClassVar[str] = "a mean-field Gaussian by natural gradients, as fast as Adam"
+    betas: tuple[float, float] = (0.9, 0.99999)
+
+
+@dataclass(frozen=True)
+class VON(_NaturalMethod):
+    """A mean-field Gaussian by Newton steps with exact Hessians (Khan et al. 2018); see `br.optim.VON`.
+
+    The fields are those of `IVON`.
+    """
+
+    kind: ClassVar[Callable[..., Natural]] = optim.VON
+    name: ClassVar[str] = "von"
+    summary: ClassVar[str] = "a mean-field Gaussian by Newton steps, with second derivatives"
+
+
+@dataclass(frozen=True)
+class VOGN(_NaturalMethod):
+    """A mean-field Gaussian by natural gradients, its curvature the squared gradients of single examples
+    (Osawa et al. 2019); see `br.optim.VOGN`.
+
+    The fields are those of `IVON`.
+    """
+
+    kind: ClassVar[Callable[..., Natural]] = optim.VOGN
+    name: ClassVar[str] = "vogn"
+    summary: ClassVar[str] = "a mean-field Gaussian by natural gradients, from squares of single examples' gradients"
+
+
+@dataclass(frozen=True)
+class OGN(_NaturalMethod):
+    """`VOGN` with gradients at the mean: Gauss–Newton steps, whose curvature is a Laplace approximation at the end.
+
+    The fields are those of `IVON`.
+    """
+
+    kind: ClassVar[Callable[..., Natural]] = optim.OGN
+    name: ClassVar[str] = "ogn"
+    summary: ClassVar[str] = "a Gaussian around the mode by Gauss–Newton steps"
+
+
+@dataclass(frozen=True)
+class Vadam(_NaturalMethod):
+    """A mean-field Gaussian by Adam at drawn weights (Khan et al. 2018); see `br.optim.Vadam`.
+
+    The fields are those of `IVON`.
+    """
+
+    kind: ClassVar[Callable[..., Natural]] = optim.Vadam
+    name: ClassVar[str] = "vadam"
+    summary: ClassVar[str] = "a mean-field Gaussian by Adam at drawn weights"
+    lr: float = 1e-2
+    betas: tuple[float, float] = (0.9, 0.999)

@@ -1,0 +1,127 @@
+"""The state of many parameters in a few flat vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+KEPT = ("precision", "momentum")  # what outlives a step
+
+
+class Flat:
+    """Parameters of one group, dtype and device, and vectors over all of them.
+
+    ``precision`` is h + δ, ``momentum`` the mean gradient over steps; both are in the optimiser's state by parameter,
+    as views. The others are at work within a step: ``noise`` ε, ``inverse`` 1/√(h + δ), ``delta`` ε/√(h + δ),
+    ``weights`` the drawn weights, ``seen`` what the draws say of the curvature.
+    """
+
+    def __init__(
+        self, group: dict[str, Any], params: Sequence[Tensor], names: Sequence[str], state: dict[Tensor, Any]
+    ) -> None:
+        self.group, self.params, self.names = group, list(params), list(names)
+        self.sizes = [p.numel() for p in self.params]
+        first = self.params[0]
+        self.decay = 0.0
+        self.precision, self.momentum, self.noise, self.inverse, self.delta, self.weights, self.seen = (
+            torch.zeros(sum(self.sizes), dtype=first.dtype, device=first.device) for _ in range(7)
+        )
+        self._views: dict[int, list[Tensor]] = {}
+        self._own = [vector for vector in vars(self).values() if isinstance(vector, Tensor)]  # so that no id is reused
+        self._views = {id(vector): self.views(vector) for vector in self._own}
+        self.generator = torch.Generator(first.device)
+        self._seed = -1  # what the noise was drawn from
+        self._adopt(state)
+
+    def _adopt(self, state: dict[Tensor, Any]) -> None:
+        """Take over what the state says of each parameter, and let the state be views from now on."""
+        self.precision.fill_(self.group["hess_init"])
+        rows = [self.views(getattr(self, name)) for name in KEPT]
+        for p, *views in zip(self.params, *rows, strict=True):
+            known = state.get(p, {})
+            for name, view in zip(KEPT, views, strict=True):
+                if name in known:
+                    view.copy_(known[name])
+            self.decay = known.get("decay", 0.0)
+            state[p] = dict(zip(KEPT, views, strict=True)) | {"decay": self.decay}
+        self._state = [state[p] for p in self.params]
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """The vector in the shapes of the parameters."""
+        known = self._views.get(id(vector))
+        return known or [v.view(p.shape) for v, p in zip(torch.split(vector, self.sizes), self.params, strict=True)]
+
+    def decay_to(self, decay: float) -> None:
+        """Another δ under the same h; where that would not leave h + δ positive, it stays."""
+        if decay != self.decay:
+            moved = self.precision + (decay - self.decay)
+            torch.where(moved > 0, moved, self.precision, out=self.precision)
+            self.decay = decay
+            for entry in self._state:
+                entry["decay"] = decay
+
+    def draw(self, seed: int, offset: int, negative: bool) -> None:
+        """ε/√(h + δ), with ε the noise of a seed from some place on, or its negative."""
+        if seed != self._seed:
+            self._seed = seed
+            self.noise.normal_(generator=self.generator.manual_seed(seed))
+        torch.rsqrt(self.precision, out=self.inverse)
+        start, left = offset % len(self.noise), len(self.noise) - offset % len(self.noise)
+        torch.mul(self.noise[start:], self.inverse[:left], out=self.delta[:left])
+        torch.mul(self.noise[:start], self.inverse[left:], out=self.delta[left:])
+        if negative:
+            self.delta.neg_()
+
+    def perturb(self, scale: float) -> None:
+        """Let w = m + scale·ε/√(h + δ) stand for the parameters."""
+        for p, w, d in zip(self.params, self.views(self.weights), self.views(self.delta), strict=True):
+            torch.add(p.data, d, alpha=scale, out=w)
+            p.data = w
+
+    def grads(self) -> list[Tensor]:
+        """The gradients of all parameters; zero for one that the loss does not depend on."""
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
+
+    def average(self, seen: Tensor, draws: int) -> None:
+        """Take in the ``draws``-th draw: gradients and what is seen are averages over draws from now on."""
+        if draws == 1:
+            if seen is self.delta:
+                self.delta = self.seen  # whose memory is free
+            self.seen, self._means = seen, self.grads()
+        else:
+            torch._foreach_lerp_(self._means, self.grads(), 1 / draws)
+            self.seen.lerp_(seen, 1 / draws)
+        for p, mean in zip(self.params, self._means, strict=True):
+            p.grad = mean.detach()
+
+    def descend(self, direction: Tensor, by: Tensor, rate: float, radius: float) -> None:
+        """m ← m − rate·clip(direction/by, radius)."""
+        if radius < float("inf"):
+            direction = direction.div_(by).clamp_(-radius, radius)
+            for p, d in zip(self.params, self.views(direction), strict=True):
+                p.add_(d, alpha=-rate)
+        else:
+            for p, d, b in zip(self.params, self.views(direction), self.views(by), strict=True):
+                p.addcdiv_(d, b, value=-rate)
+
+    def pulled(self, slopes: Sequence[Tensor], pull: float) -> Tensor:
+        """slopes + pull·(m − prior_mean), in memory that is free after a block."""
+        centre = self.group["prior_mean"]
+        for p, g, out in zip(self.params, slopes, self.views(self.weights), strict=True):
+            torch.add(g, p, alpha=pull, out=out)
+        return self.weights.sub_(pull * centre) if centre else self.weights
+
+
+def alike(group: dict[str, Any]) -> Iterator[tuple[list[Tensor], list[str]]]:
+    """The trained parameters of a group with their names, those of one dtype and device together."""
+    names: Iterable[str] = group.get("param_names") or map(str, range(len(group["params"])))
+    kinds: dict[Any, tuple[list[Tensor], list[str]]] = {}
+    for p, name in zip(group["params"], names, strict=True):
+        if p.requires_grad:
+            params, called = kinds.setdefault((p.dtype, p.device), ([], []))
+            params.append(p)
+            called.append(name)
+    yield from kinds.values()

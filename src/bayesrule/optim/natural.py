@@ -1,0 +1,356 @@
+"""What VON, OGN, VOGN, Vadam and IVON have in common: a Gaussian in the place of a point.
+
+The weights have a posterior q(w) = Π_j N(w_j; m_j, σ_j²), σ_j² = 1/(λ(h_j + δ)). The module's parameters hold the means
+m, the optimiser the curvature h. Gradients are taken at weights from q, in a block:
+
+    with optimizer.sampled():
+        loss(model(x), y).backward()
+    optimizer.step()
+
+λ is the number of examples over the temperature, δ the weight decay, so that the prior is N(0, 1/(Nδ)) for N examples:
+the loss is a mean over examples, and q is the tempered posterior. All state of a group lies in flat vectors, so that a
+step is a few kernels whatever the number of parameters.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from bayesrule import likelihoods, modules, processes
+from bayesrule.data import Scaling
+from bayesrule.likelihoods import Likelihood
+from bayesrule.modules import Parameters
+from bayesrule.naming import unknown
+from bayesrule.optim.flat import Flat, alike
+from bayesrule.posteriors import Context, Gaussian
+from bayesrule.seeds import mixed
+from bayesrule.structures import Diagonal
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+LARGE = 10_000  # weights from which on noise is worth using twice
+COLDEST = 0.1  # where the temperature starts when it is warmed up
+
+
+class Settings(TypedDict, total=False):
+    """What a group of parameters may be given of its own.
+
+    weight_decay: δ; the prior of the weights is N(prior_mean, 1/(Nδ)).
+    betas: how slowly the means over steps of gradients and of the curvature move.
+    hess_init: the first h; larger is narrower and steadier at first.
+    temperature: η of the objective E_q[loss] + (η/N)·KL(q‖p); below 1 the posterior is colder than Bayes'.
+    tempering: steps over which the temperature rises to its value from a tenth of it.
+    damping: added to h + δ in the step of the means.
+    clip_radius: the largest change of a mean in a step, in learning rates.
+    augmentation: how many examples data augmentation makes of one: a factor on N.
+    prior_mean: the mean of the prior.
+    """
+
+    weight_decay: float
+    betas: tuple[float, float]
+    hess_init: float
+    temperature: float
+    tempering: int
+    damping: float
+    clip_radius: float
+    augmentation: float
+    prior_mean: float
+
+
+DEFAULTS: Settings = {
+    "weight_decay": 1e-4,
+    "betas": (0.9, 0.99999),
+    "hess_init": 0.1,
+    "temperature": 1.0,
+    "tempering": 0,
+    "damping": 0.0,
+    "clip_radius": math.inf,
+    "augmentation": 1.0,
+    "prior_mean": 0.0,
+}
+
+
+class Natural(Optimizer):
+    """Natural-gradient steps on the means and deviations of a mean-field Gaussian over the parameters.
+
+    Args:
+        params: parameters, named parameters or groups of them, as for any torch optimiser.
+        lr: the learning rate of the means.
+        ess: N, the number of examples that the loss is a mean over: that of the training set.
+        refresh: blocks between fresh noise: 1 for each, 2 for pairs of noise and its negative. See `_draw_noise`.
+        seed: that of the noise.
+        settings: see `Settings`.
+    """
+
+    noisy: ClassVar[bool] = True  # whether gradients are taken at drawn weights
+    twice: ClassVar[bool] = False  # whether gradients have to be differentiable
+    defaults_here: ClassVar[Settings] = {}  # where this one differs from `DEFAULTS`
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        ess: float,
+        refresh: int = 8,
+        seed: int = 0,
+        **settings: Unpack[Settings],
+    ) -> None:
+        for name in settings:
+            if name not in DEFAULTS:
+                raise unknown(f"setting of {type(self).__name__}", name, DEFAULTS)
+        if refresh < 1:
+            raise ValueError(f"refresh must be at least 1 block, not {refresh}")
+        self.refresh, self.seed = refresh, seed
+        self.steps = 0  # taken so far
+        self.draws = 0  # blocks entered so far: with the seed, where the noise stands
+        self._collected = 0  # draws since the last step
+        self._inside = False
+        self._flats: list[Flat] = []
+        self._trained: list[bool] | None = None  # which parameters the flat vectors are of
+        super().__init__(params, {"lr": lr, "ess": ess, **DEFAULTS, **self.defaults_here, **settings})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with settings of their own."""
+        super().add_param_group(param_group)
+        check(self.param_groups[-1])
+        self._trained = None
+
+    @abstractmethod
+    def _observe(self, flat: Flat) -> Tensor:
+        """What the gradients of a draw say of the curvature, as one vector."""
+
+    @abstractmethod
+    def _learn(self, flat: Flat) -> None:
+        """One step from the averages of gradient and curvature over the draws."""
+
+    def _move(self, flat: Flat) -> None:
+        """m ← m − α·clip((ḡ/(1 − β₁ᵗ) + δ(m − prior_mean))/(h + δ + damping)), with ḡ ← β₁ḡ + (1 − β₁)ĝ.
+
+        α = lr·(h₀ + δ), so that the first steps are those of SGD at lr.
+        """
+        group, beta = flat.group, flat.group["betas"][0]
+        slopes = flat.views(flat.momentum)
+        torch._foreach_lerp_(slopes, flat.grads(), 1 - beta)
+        share = 1 - beta**self.steps
+        rate = group["lr"] * (group["hess_init"] + flat.decay) / share
+        by = flat.precision + group["damping"] if group["damping"] else flat.precision
+        flat.descend(flat.pulled(slopes, flat.decay * share), by, rate, group["clip_radius"] * share)
+
+    @contextmanager
+    def sampled(self) -> Iterator[None]:
+        """Within this block the weights are drawn from q; gradients taken in it count for the next step.
+
+        Several blocks before a step are several draws, whose gradients are averaged; several backward passes in a block
+        are one draw, whose gradients add up. After the block, and after an exception in it, the weights are the means.
+        """
+        if self._inside:
+            raise RuntimeError("sampled() within another sampled block: one block at a time")
+        with torch.no_grad():
+            flats = self._layout()
+            self._draw_noise(flats)
+        with self._swapped(flats):
+            with self._watching():
+                yield
+            with torch.no_grad():
+                self._collect(flats)
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """What else goes on within a block."""
+        yield
+
+    def _draw_noise(self, flats: Sequence[Flat]) -> None:
+        """Noise as a function of seed, process and draw.
+
+        Fresh numbers every ``refresh`` draws; in between the same ones at other weights, and each time the negative
+        next. Every draw is one from q, and those of one weight are independent but for the negatives.
+        """
+        for place, flat in enumerate(flats if self.noisy else ()):
+            cycle = self.refresh if len(flat.noise) >= LARGE else min(self.refresh, 2)
+            number, within = divmod(self.draws, cycle)
+            seed, offset = self._key(place, number), self._key(place, number, within // 2) if within > 1 else 0
+            flat.draw(seed, offset, negative=within % 2 == 1)
+        self.draws += 1
+
+    def _key(self, *key: int) -> int:
+        """A seed for something random in this process."""
+        return mixed(self.seed, processes.rank(), *key)
+
+    @contextmanager
+    def _swapped(self, flats: Sequence[Flat]) -> Iterator[None]:
+        """Drawn weights stand for the means, which are left alone meanwhile."""
+        means = [(p, p.data) for flat in flats for p in flat.params]
+        self._inside = True
+        try:
+            with torch.no_grad():
+                for flat in flats:
+                    for p in flat.params:
+                        p.grad = None
+                    if self.noisy:
+                        flat.perturb(1 / math.sqrt(self._size(flat.group)))
+            yield
+        finally:
+            self._inside = False
+            for p, mean in means:
+                p.data = mean
+
+    def _collect(self, flats: Sequence[Flat]) -> None:
+        """Take in the gradients of a draw, if there are any."""
+        if all(p.grad is None for flat in flats for p in flat.params):
+            return
+        seen = [self._observe(flat) for flat in flats]
+        for flat, curvature in zip(flats, seen, strict=True):
+            self._check_finite(flat, curvature)
+        self._collected += 1
+        for flat, curvature in zip(flats, seen, strict=True):
+            flat.average(curvature, self._collected)
+
+    def _check_finite(self, flat: Flat, curvature: Tensor) -> None:
+        """A gradient that is not finite shows in what it says of the curvature, which is one vector."""
+        if math.isfinite(curvature.sum()):
+            return
+        self._collected = 0
+        bad = [not bool(both.isfinite().all()) for both in map(torch.add, flat.grads(), flat.views(curvature))]
+        name = next((name for name, wrong in zip(flat.names, bad, strict=True) if wrong), flat.names[0])
+        raise FloatingPointError(
+            f"step {self.steps}: the gradient of parameter {name!r} is NaN, infinite or beyond all measure; the "
+            "parameters are unchanged. Check the loss and the inputs for extreme values, or lower the learning rate"
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step from what was collected; ``closure``, if given, is called in a block first and gives the loss."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad(), self.sampled():
+                loss = closure()
+        if self._inside:
+            raise RuntimeError("step() within a sampled block: take the step after the block")
+        if not self._collected:
+            raise RuntimeError(
+                "step() without gradients: call loss.backward() within `with optimizer.sampled():` before each step"
+            )
+        flats = self._flats
+        processes.average([t for flat in flats for t in (*flat.grads(), flat.seen)])
+        self.steps += 1
+        for flat in flats:
+            self._learn(flat)
+        self._collected = 0
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients; outside of a block also what earlier blocks have collected."""
+        super().zero_grad(set_to_none)
+        if not self._inside:
+            self._collected = 0
+
+    def _size(self, group: dict[str, Any]) -> float:
+        """λ: the number of examples over the temperature."""
+        return float(group["ess"] * group["augmentation"] / self._temperature(group))
+
+    def _temperature(self, group: dict[str, Any]) -> float:
+        done = min(self.steps / group["tempering"], 1.0) if group["tempering"] else 1.0
+        return float(group["temperature"] * (COLDEST + (1 - COLDEST) * done))
+
+    def _layout(self) -> list[Flat]:
+        """The flat vectors of all parameters that are trained now, under the present weight decay."""
+        trained = [p.requires_grad for group in self.param_groups for p in group["params"]]
+        if trained != self._trained:
+            kinds = [(group, *kind) for group in self.param_groups for kind in alike(group)]
+            self._flats = [Flat(group, params, names, self.state) for group, params, names in kinds]
+            self._collected, self._trained = 0, trained
+        for flat in self._flats:
+            flat.decay_to(flat.group["weight_decay"] * self._temperature(flat.group))
+        return self._flats
+
+    @property
+    def means(self) -> Parameters:
+        """The means by name: that of `named_parameters`, if the optimiser was given those, else the place."""
+        return {name: p.detach() for flat in self._ready() for name, p in zip(flat.names, flat.params, strict=True)}
+
+    @property
+    def deviations(self) -> Parameters:
+        """σ = 1/√(λ(h + δ)) by name."""
+        return {name: s for flat in self._ready() for name, s in zip(flat.names, self._spread(flat), strict=True)}
+
+    def _spread(self, flat: Flat) -> list[Tensor]:
+        return flat.views(flat.precision.mul(self._size(flat.group)).rsqrt_())
+
+    @torch.no_grad()
+    def _ready(self) -> list[Flat]:
+        if self._inside:
+            raise RuntimeError("means and deviations cannot be read within a sampled block: read them after it")
+        return self._layout()
+
+    def to_posterior(self, model: nn.Module, likelihood: str | Likelihood, scaling: Scaling | None = None) -> Gaussian:
+        """q as a posterior over the module's parameters; those that this optimiser does not train are fixed."""
+        flats = self._ready()
+        spread = {id(p): s for flat in flats for p, s in zip(flat.params, self._spread(flat), strict=True)}
+        own = {name: id(p) for name, p in model.named_parameters()}
+        twin = copy.deepcopy(model)
+        for name, p in twin.named_parameters():
+            p.requires_grad_(own[name] in spread)
+        mean = modules.copies(modules.parameters(twin))
+        if not mean:
+            raise ValueError("the optimiser trains none of the model's parameters: pass the model it was made for")
+        variance = modules.flatten({name: spread[own[name]].detach() for name in mean}).square()
+        about = Context(twin, likelihoods.choose(likelihood), scaling or Scaling())
+        return Gaussian(mean, Diagonal(variance), modules.copies(modules.fixed(twin)), about)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What torch's optimisers have, and where steps and noise stand."""
+        self._ready()
+        return {**super().state_dict(), "steps": self.steps, "draws": self.draws, "seed": self.seed}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Undo `state_dict`."""
+        if "draws" not in state_dict:
+            raise ValueError(f"the state is not one of {type(self).__name__}: it says nothing of steps and draws")
+        self._check_shapes(state_dict)
+        super().load_state_dict(state_dict)
+        self.steps, self.draws, self.seed = (state_dict[name] for name in ("steps", "draws", "seed"))
+        self._trained = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All that a copy needs; its flat vectors are made anew from the state."""
+        return {**vars(self), "_flats": [], "_trained": None, "_collected": 0}
+
+    def _check_shapes(self, state_dict: dict[str, Any]) -> None:
+        """Refuse a state of other parameters before anything is loaded."""
+        params = [p for group in self.param_groups for p in group["params"]]
+        places = [place for group in state_dict["param_groups"] for place in group["params"]]
+        if len(params) != len(places):
+            raise ValueError(f"the state is of {len(places)} parameters, the optimiser has {len(params)}")
+        for p, place in zip(params, places, strict=True):
+            saved = state_dict["state"].get(place, {}).get("precision")
+            if saved is not None and saved.shape != p.shape:
+                raise ValueError(
+                    f"the state of parameter {place} has shape {list(saved.shape)}, the parameter {list(p.shape)}"
+                )
+
+
+def check(group: dict[str, Any]) -> None:
+    """Refuse settings that make no sense."""
+    positive = {name: group[name] for name in ("ess", "temperature", "augmentation", "hess_init", "clip_radius")}
+    for name, value in positive.items():
+        if not value > 0 or (math.isinf(value) and name != "clip_radius"):
+            raise ValueError(f"{name} must be positive{'' if name == 'clip_radius' else ' and finite'}, not {value}")
+    for name in ("lr", "weight_decay", "damping", "tempering"):
+        if not 0 <= group[name] < math.inf:
+            raise ValueError(f"{name} must be at least 0 and finite, not {group[name]}")
+    for beta in group["betas"]:
+        if not 0 <= beta < 1:
+            raise ValueError(f"betas must lie in [0, 1), not {beta}")
+    for p in group["params"]:
+        if p.dtype not in (torch.float32, torch.float64):
+            raise TypeError(f"parameters must be float32 or float64, not {p.dtype}: train in float32 under autocast")

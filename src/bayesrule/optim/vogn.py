@@ -1,0 +1,86 @@
+"""VOGN and OGN: the curvature from squared gradients of single examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from bayesrule.curvature import SquaredGradients
+from bayesrule.optim.flat import Flat
+from bayesrule.optim.natural import Natural, Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class VOGN(Natural):
+    """The variational online Gauss–Newton method (Khan et al. 2018, Osawa et al. 2019).
+
+        h ← β₂h + (1 − β₂)·(1/M)Σ_i ĝ_i²,    m ← m − α·(ḡ/(1 − β₁ᵗ) + δm)/(h + δ + damping)
+
+    with α = lr·(h₀ + δ) and the gradients ĝ_i of the M examples of a batch, at weights from q. The squares come from
+    the layers' inputs and output gradients (see `bayesrule.curvature`), so the loss has to be a mean over the batch's
+    examples.
+
+    Args:
+        model: the module whose parameters are trained.
+        params, lr, ess, refresh, seed, settings: as for `Natural`.
+
+    >>> import torch
+    >>> model, x = nn.Linear(3, 1), torch.randn(8, 3)
+    >>> optimizer = VOGN(model.parameters(), lr=0.1, ess=8, model=model)
+    >>> with optimizer.sampled():
+    ...     model(x).square().mean().backward()
+    >>> optimizer.step()
+    """
+
+    defaults_here = Settings(betas=(0.9, 0.9999))
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        ess: float,
+        model: nn.Module,
+        refresh: int = 8,
+        seed: int = 0,
+        **settings: Unpack[Settings],
+    ) -> None:
+        super().__init__(params, lr, ess, refresh, seed, **settings)
+        self._squares = SquaredGradients(model)
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        self._squares.clear()
+        self._counted = False
+        with self._squares:
+            yield
+
+    def _observe(self, flat: Flat) -> Tensor:
+        """The mean squares, for all parameters at a time."""
+        if not self._counted:
+            self._counted = True
+            params = [p for each in self._flats for p in each.params]
+            self._squares.mean(params, out=[view for each in self._flats for view in each.views(each.delta)])
+        return flat.delta
+
+    def _learn(self, flat: Flat) -> None:
+        flat.precision.lerp_(flat.seen.add_(flat.decay), 1 - flat.group["betas"][1])
+        self._move(flat)
+
+
+class OGN(VOGN):
+    """The online Gauss–Newton method: `VOGN` with gradients at the mean instead of at drawn weights.
+
+    >>> import torch
+    >>> model, x = nn.Linear(3, 1), torch.randn(8, 3)
+    >>> optimizer = OGN(model.parameters(), lr=0.1, ess=8, model=model)
+    >>> with optimizer.sampled():
+    ...     model(x).square().mean().backward()
+    >>> optimizer.step()
+    """
+
+    noisy = False

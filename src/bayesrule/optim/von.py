@@ -1,0 +1,56 @@
+"""VON: the variational online Newton method, by exact curvature."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bayesrule.optim.flat import Flat
+from bayesrule.optim.ivon import curve
+from bayesrule.optim.natural import Natural, Settings
+
+
+class VON(Natural):
+    """Newton's method for the mean of a Gaussian, with the Hessian at drawn weights (Khan et al. 2018).
+
+        h ← β₂h + (1 − β₂)ĥ,    m ← m − α·(ḡ/(1 − β₁ᵗ) + δm)/(h + δ)
+
+    with α = lr·(h₀ + δ). ĥ = v·(Hv) with random signs v: its mean is the Hessian's diagonal, and it is exact where the
+    Hessian is diagonal. The gradients have to be differentiable: ``loss.backward(create_graph=True)``. As a Hessian may
+    be negative, h has IVON's correction of second order in 1 − β₂, which keeps h + δ positive.
+
+    Its arguments are those of `Natural`.
+
+    >>> from torch import nn
+    >>> model, x = nn.Linear(3, 1), torch.randn(8, 3)
+    >>> optimizer = VON(model.parameters(), lr=0.1, ess=8)
+    >>> with optimizer.sampled():
+    ...     model(x).square().mean().backward(create_graph=True)
+    >>> optimizer.step()
+    """
+
+    twice = True
+    defaults_here = Settings(betas=(0.9, 0.9999))
+
+    def _observe(self, flat: Flat) -> Tensor:
+        """v·(Hv) for random signs v, zero where the gradient does not depend on the weights."""
+        if not any(_depends(p) for group in self.param_groups for p in group["params"]):
+            raise RuntimeError("VON looks at second derivatives: call loss.backward(create_graph=True)")
+        signs = flat.delta.bernoulli_(generator=flat.generator.manual_seed(self._key(self.draws)))
+        parts = zip(flat.params, flat.views(signs.mul_(2).sub_(1)), strict=True)
+        slopes = [(p.grad, sign) for p, sign in parts if _depends(p)]
+        if not slopes:
+            return signs.zero_()
+        outputs, along = zip(*slopes, strict=True)
+        found = torch.autograd.grad(outputs, flat.params, along, retain_graph=True, materialize_grads=True)
+        return signs.mul_(torch.cat([part.reshape(-1) for part in found]))
+
+    def _learn(self, flat: Flat) -> None:
+        change = flat.seen.add_(flat.decay).sub_(flat.precision).div_(flat.precision)
+        curve(flat, change.mul_(1 - flat.group["betas"][1]))
+        self._move(flat)
+
+
+def _depends(p: Tensor) -> bool:
+    """Whether the gradient can be differentiated again."""
+    return p.grad is not None and p.grad.requires_grad

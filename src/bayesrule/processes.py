@@ -1,0 +1,58 @@
+"""Many processes that learn one thing, as ``torchrun`` starts them: who am I, how many are we, and averages over all.
+
+Each process learns from its own share of every batch, with noise of its own; gradients and curvature are averaged, so
+that all hold the same posterior. Without a process group there is one process, and nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def rank() -> int:
+    """The number of this process, from 0."""
+    return dist.get_rank() if _together() else 0
+
+
+def count() -> int:
+    """How many processes there are."""
+    return dist.get_world_size() if _together() else 1
+
+
+def _together() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """A process group within this block, if ``torchrun`` started several processes and there is none yet."""
+    if _together() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    dist.init_process_group("gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def average(tensors: Sequence[Tensor]) -> None:
+    """Put the mean over all processes into each tensor; in one message for each dtype.
+
+    >>> average([torch.ones(2)])
+    """
+    if count() == 1:
+        return
+    for dtype in {t.dtype for t in tensors}:
+        alike = [t for t in tensors if t.dtype == dtype]
+        message = torch.cat([t.reshape(-1) for t in alike])
+        dist.all_reduce(message)
+        message /= count()
+        for t, part in zip(alike, torch.split(message, [t.numel() for t in alike]), strict=True):
+            t.copy_(part.view_as(t))

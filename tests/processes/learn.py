@@ -1,0 +1,49 @@
+"""What each process of test_processes.py does: learn, and write what it has learnt to a file of its own."""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import bayesrule as br
+from bayesrule import processes
+from bayesrule.methods import BBB, IVON, MAP, OGN, VOGN
+
+METHODS = {"map": MAP(), "ogn": OGN(), "vogn": VOGN(), "ivon": IVON(), "bbb": BBB()}
+
+
+def examples():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 3, generator=generator)
+    return x, x.sum(1).gt(0).long()
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 2)).eval()
+
+
+def noise():
+    """The first draw of the weights in this process."""
+    network = model()
+    with br.optim.IVON(network.parameters(), lr=0.1, ess=40).sampled():
+        return network[0].weight.detach().clone()
+
+
+def main(out):
+    torch.set_num_threads(1)
+    with processes.joined():
+        found = {}
+        for name, method in METHODS.items():
+            network = model()
+            network[1].weight.requires_grad_(False)
+            network[1].bias.requires_grad_(False)  # its statistics stay, so that batches in parts are batches
+            posterior = br.fit(network, examples(), method, epochs=10, batch_size=20, val=0)
+            found[name] = posterior.state()
+        found["noise"] = noise()
+        torch.save(found, Path(out) / f"{processes.count()}-{processes.rank()}.pt")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
