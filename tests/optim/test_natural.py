@@ -65,13 +65,13 @@ def example_squares(model, x, y):
     return total
 
 
-def textbook(kind, model, optimizer, steps, δ, β1, β2, lr, h0, η=1.0, m0=0.0, damping=0.0, ξ=math.inf):
+def textbook(kind, model, optimizer, steps, δ0, betas, h0, η=lambda t: 1.0, m0=0.0, damping=0.0, ξ=math.inf):
     """The equations of the papers, tensor by tensor, at the weights that the optimiser draws."""
-    x, y = examples()
-    λ, δ = N / η, η * δ
+    (x, y), (β1, β2), lr = examples(), betas, 0.05
     m = [p.detach().clone() for p in model.parameters()]
     h, g = [torch.full_like(p, h0) for p in m], [torch.zeros_like(p) for p in m]
     for t in range(1, steps + 1):
+        λ, δ = N / η(t), η(t) * δ0
         with optimizer.sampled():
             w = [p.detach().clone() for p in model.parameters()]
             fresh = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
@@ -104,7 +104,7 @@ def test_iterates_are_those_of_the_equations(kind, refresh):
     """Over 60 steps, float64."""
     model, δ, betas, h0 = network(), 0.02, (0.9, 0.99), 0.3
     optimizer = build(kind, model, weight_decay=δ, betas=betas, hess_init=h0, refresh=refresh)
-    m, h = textbook(kind, model, optimizer, 60, δ, *betas, 0.05, h0)
+    m, h = textbook(kind, model, optimizer, 60, δ, betas, h0)
     deviations = list(optimizer.deviations.values())
     for p, s, mean, curvature in zip(model.parameters(), deviations, m, h, strict=True):
         assert torch.allclose(p, mean, rtol=1e-9, atol=1e-12)
@@ -113,9 +113,13 @@ def test_iterates_are_those_of_the_equations(kind, refresh):
 
 def test_temperature_damping_prior_mean_and_clipping_are_in_the_equations():
     model = network()
-    options = {"temperature": 0.4, "damping": 0.1, "prior_mean": 0.5, "clip_radius": 0.2}
+    options = {"temperature": 0.4, "tempering": 20, "damping": 0.1, "prior_mean": 0.5, "clip_radius": 0.2}
     optimizer = build("ivon", model, weight_decay=0.02, betas=(0.8, 0.99), hess_init=0.3, **options)
-    m, _ = textbook("ivon", model, optimizer, 30, 0.02, 0.8, 0.99, 0.05, 0.3, η=0.4, m0=0.5, damping=0.1, ξ=0.2)
+
+    def temperature(t):
+        return 0.4 * (0.1 + 0.9 * min((t - 1) / 20, 1))
+
+    m, _ = textbook("ivon", model, optimizer, 30, 0.02, (0.8, 0.99), 0.3, temperature, m0=0.5, damping=0.1, ξ=0.2)
     assert all(torch.allclose(p, mean, rtol=1e-9) for p, mean in zip(model.parameters(), m, strict=True))
 
 
@@ -352,6 +356,17 @@ def test_freezing_under_way():
     train(optimizer, model, steps=3)
     assert torch.equal(model[0].weight, weight)
     assert set(optimizer.deviations) == {"2.weight", "2.bias"}
+
+
+def test_a_model_that_changes_its_dtype_under_way():
+    model = network(dtype=torch.float32)
+    optimizer = build("ivon", model)
+    train(optimizer, model, steps=3)
+    before = optimizer.deviations["0.weight"].double()
+    model.double()
+    assert torch.allclose(optimizer.deviations["0.weight"], before, rtol=1e-6)
+    train(optimizer, model, steps=3)
+    assert optimizer.deviations["0.weight"].dtype == torch.float64
 
 
 def test_dtypes_may_differ():

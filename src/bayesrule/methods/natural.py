@@ -29,7 +29,7 @@ class _NaturalMethod(Method):
     """What they have in common; ``kind`` is the optimiser."""
 
     kind: ClassVar[Callable[..., Natural]]
-    lr: float = 0.1
+    lr: float = 0.2
     initial_std: float = 0.02
     betas: tuple[float, float] = (0.9, 0.9999)
     samples: int = 1

@@ -116,7 +116,7 @@ class Natural(Optimizer):
         self._collected = 0  # draws since the last step
         self._inside = False
         self._flats: list[Flat] = []
-        self._trained: list[bool] | None = None  # which parameters the flat vectors are of
+        self._trained: list[Any] | None = None  # which parameters the flat vectors are of, and of what kind
         super().__init__(params, {"lr": lr, "ess": ess, **DEFAULTS, **self.defaults_here, **settings})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -141,7 +141,7 @@ class Natural(Optimizer):
         group, beta = flat.group, flat.group["betas"][0]
         slopes = flat.views(flat.momentum)
         torch._foreach_lerp_(slopes, flat.grads(), 1 - beta)
-        share = 1 - beta**self.steps
+        share = 1 - beta ** (self.steps + 1)
         rate = group["lr"] * (group["hess_init"] + flat.decay) / share
         by = flat.precision + group["damping"] if group["damping"] else flat.precision
         flat.descend(flat.pulled(slopes, flat.decay * share), by, rate, group["clip_radius"] * share)
@@ -242,9 +242,9 @@ class Natural(Optimizer):
             )
         flats = self._flats
         processes.average([t for flat in flats for t in (*flat.grads(), flat.seen)])
-        self.steps += 1
         for flat in flats:
             self._learn(flat)
+        self.steps += 1
         self._collected = 0
         return loss
 
@@ -264,7 +264,8 @@ class Natural(Optimizer):
 
     def _layout(self) -> list[Flat]:
         """The flat vectors of all parameters that are trained now, under the present weight decay."""
-        trained = [p.requires_grad for group in self.param_groups for p in group["params"]]
+        params = [p for group in self.param_groups for p in group["params"]]
+        trained = [(p.dtype, p.device) if p.requires_grad else None for p in params]
         if trained != self._trained:
             kinds = [(group, *kind) for group in self.param_groups for kind in alike(group)]
             self._flats = [Flat(group, params, names, self.state) for group, params, names in kinds]

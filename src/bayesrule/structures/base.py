@@ -10,6 +10,8 @@ from torch import Tensor
 
 from bayesrule.naming import Named
 
+AVAILABLE: dict[str, type[Structure]] = {}  # every structure that a file can hold; filled in the package's __init__
+
 
 class Structure(Named, ABC):
     """A covariance Σ over a vector of ``size`` numbers."""
@@ -40,6 +42,17 @@ class Structure(Named, ABC):
     @abstractmethod
     def logdet(self) -> Tensor:
         """log |Σ|."""
+
+    @abstractmethod
+    def multiply(self, v: Tensor) -> Tensor:
+        """Σ v for every vector v of [..., P], in the same shape."""
+
+    def variance_along(self, j: Tensor) -> Tensor:
+        """J Σ Jᵀ [..., K, K] for J [..., K, P]: the covariance of K numbers linear in the vector, such as outputs.
+
+        K products with Σ, and K²P operations more.
+        """
+        return j @ self.multiply(j).mT
 
     def log_prob(self, v: Tensor) -> Tensor:
         """log N(v; 0, Σ) = −½ (vᵀ Σ⁻¹ v + log |Σ| + P log 2π)."""

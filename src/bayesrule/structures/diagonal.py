@@ -49,3 +49,12 @@ class Diagonal(Structure):
     def logdet(self) -> Tensor:
         """Σ_j log variance_j."""
         return self.variance.log().sum()
+
+    def multiply(self, v: Tensor) -> Tensor:
+        """variance ∘ v: P operations a vector."""
+        return v * self.variance
+
+    def variance_along(self, j: Tensor) -> Tensor:
+        """A Aᵀ with A = J ∘ √variance: K²P operations."""
+        scaled = j * self.variance.sqrt()
+        return scaled @ scaled.mT

@@ -59,6 +59,15 @@ class LowRank(Structure):
         """log |D| + log |I + FᵀD⁻¹F|."""
         return self.variance.log().sum() + 2 * self._cholesky.diagonal().log().sum()
 
+    def multiply(self, v: Tensor) -> Tensor:
+        """variance ∘ v + F (Fᵀ v): O(PK) operations a vector."""
+        return v * self.variance + (v @ self.factor) @ self.factor.T
+
+    def variance_along(self, j: Tensor) -> Tensor:
+        """A Aᵀ + B Bᵀ with A = J ∘ √variance and B = J F: one product with F, none with Fᵀ."""
+        own, common = j * self.variance.sqrt(), j @ self.factor
+        return own @ own.mT + common @ common.mT
+
     @cached_property
     def _cholesky(self) -> Tensor:
         rank = self.factor.shape[1]
