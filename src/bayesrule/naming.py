@@ -51,6 +51,8 @@ def to_spec(thing: Any) -> Any:
     if isinstance(thing, Named):
         fields = {f.name: to_spec(getattr(thing, f.name)) for f in dataclasses.fields(thing)}  # type: ignore[arg-type]
         return {"name": thing.name, "fields": fields}
+    if isinstance(thing, list | tuple):
+        return type(thing)(map(to_spec, thing))
     return thing.item() if isinstance(thing, np.generic) else thing
 
 
@@ -59,7 +61,11 @@ def from_spec(kind: str, spec: Mapping[str, Any], options: Mapping[str, type[T]]
     name, fields = spec["name"], dict(spec["fields"])
     if name not in options:
         raise unknown(kind, name, options)
-    for key, value in fields.items():
-        if isinstance(value, Mapping) and set(value) == {"name", "fields"}:
-            fields[key] = from_spec(kind, value, options)
-    return options[name](**fields)
+    return options[name](**{key: _from_plain(kind, value, options) for key, value in fields.items()})
+
+
+def _from_plain(kind: str, value: Any, options: Mapping[str, type[Any]]) -> Any:
+    """A field's value, with all that is named in it."""
+    if isinstance(value, Mapping) and set(value) == {"name", "fields"}:
+        return from_spec(kind, value, options)
+    return type(value)(_from_plain(kind, v, options) for v in value) if isinstance(value, list | tuple) else value

@@ -94,7 +94,7 @@ class Natural(Optimizer):
 
     noisy: ClassVar[bool] = True  # whether gradients are taken at drawn weights
     twice: ClassVar[bool] = False  # whether gradients have to be differentiable
-    defaults_here: ClassVar[Settings] = {}  # where this one differs from `DEFAULTS`
+    own_defaults: ClassVar[Settings] = {}  # where this one differs from `DEFAULTS`
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Natural(Optimizer):
         self._inside = False
         self._flats: list[Flat] = []
         self._trained: list[Any] | None = None  # which parameters the flat vectors are of, and of what kind
-        super().__init__(params, {"lr": lr, "ess": ess, **DEFAULTS, **self.defaults_here, **settings})
+        super().__init__(params, {"lr": lr, "ess": ess, **DEFAULTS, **self.own_defaults, **settings})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with settings of their own."""

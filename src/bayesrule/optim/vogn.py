@@ -37,7 +37,7 @@ class VOGN(Natural):
     >>> optimizer.step()
     """
 
-    defaults_here = Settings(betas=(0.9, 0.9999))
+    own_defaults = Settings(betas=(0.9, 0.9999))
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ class VON(Natural):
     """
 
     twice = True
-    defaults_here = Settings(betas=(0.9, 0.9999))
+    own_defaults = Settings(betas=(0.9, 0.9999))
 
     def _observe(self, flat: Flat) -> Tensor:
         """v·(Hv) for random signs v, zero where the gradient does not depend on the weights."""

@@ -5,13 +5,13 @@ A structure describes a zero-mean Gaussian over one flat vector of P numbers.
 
 from __future__ import annotations
 
-from bayesrule.structures.base import AVAILABLE, Structure
+from bayesrule.structures.base import Structure
 from bayesrule.structures.blocks import Blocks
 from bayesrule.structures.dense import Dense
 from bayesrule.structures.diagonal import Diagonal
 from bayesrule.structures.kronecker import Kronecker
 from bayesrule.structures.low_rank import LowRank
 
-AVAILABLE.update({kind.name: kind for kind in (Diagonal, LowRank, Kronecker, Dense, Blocks)})
+AVAILABLE: dict[str, type[Structure]] = {kind.name: kind for kind in (Diagonal, LowRank, Kronecker, Dense, Blocks)}
 
 __all__ = ["AVAILABLE", "Blocks", "Dense", "Diagonal", "Kronecker", "LowRank", "Structure"]

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from bayesrule.naming import Named
 
-AVAILABLE: dict[str, type[Structure]] = {}  # every structure that a file can hold; filled in the package's __init__
-
 
 class Structure(Named, ABC):
     """A covariance Σ over a vector of ``size`` numbers."""
