@@ -35,11 +35,24 @@ def joined() -> Iterator[None]:
     if _together() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
-    dist.init_process_group("gloo")
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield
     finally:
         dist.destroy_process_group()
+
+
+def any_of(flag: bool) -> bool:
+    """Whether some process says so: what one decides alone would leave the others waiting.
+
+    >>> any_of(False)
+    False
+    """
+    if count() == 1:
+        return flag
+    message = torch.tensor(float(flag))
+    dist.all_reduce(message)
+    return bool(message)
 
 
 def average(tensors: Sequence[Tensor]) -> None:
@@ -49,7 +62,7 @@ def average(tensors: Sequence[Tensor]) -> None:
     """
     if count() == 1:
         return
-    for dtype in {t.dtype for t in tensors}:
+    for dtype in dict.fromkeys(t.dtype for t in tensors):  # in an order that all processes share
         alike = [t for t in tensors if t.dtype == dtype]
         message = torch.cat([t.reshape(-1) for t in alike])
         dist.all_reduce(message)

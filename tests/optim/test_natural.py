@@ -172,6 +172,23 @@ def test_von_on_logistic_regression_meets_the_optimality_conditions():
     curve = ((p * (1 - p)) @ x.square() / len(x) + δ).mul(mass[:, None]).sum(0)
     assert slope.abs().max() < 1e-3
     assert (s / len(x) - curve).abs().max() < 1e-3
+    mean, covariance = moments(x, y)
+    assert ((m - mean) / covariance.diagonal().sqrt()).abs().max() < 0.05
+    assert (s.rsqrt() / torch.linalg.inv(covariance).diagonal().rsqrt() - 1).abs().max() < 0.05
+
+
+def moments(x, y):
+    """Mean and covariance of the exact posterior under N(0, 1), on a grid.
+
+    A mean-field q has the deviations of one weight given the others, not the marginal ones; the posterior is a little
+    skewed, so that both agree to a few hundredths.
+    """
+    line = torch.linspace(-6, 6, 601, dtype=torch.float64)
+    grid = torch.cartesian_prod(line, line)
+    log_p = -F.softplus(-(2 * y - 1) * (grid @ x.T)).sum(1) - 0.5 * grid.square().sum(1)
+    mass = torch.softmax(log_p, 0)
+    mean = mass @ grid
+    return mean, (grid - mean).T @ ((grid - mean) * mass[:, None])
 
 
 @every
@@ -226,7 +243,7 @@ def test_noise_is_used_twice_only_where_that_pays():
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.lists(st.lists(st.floats(-1e12, 1e12), min_size=3, max_size=3), min_size=1, max_size=12),
+    st.lists(st.lists(st.floats(-1e30, 1e30), min_size=3, max_size=3), min_size=1, max_size=12),
     st.floats(0, 0.99999),
     st.floats(0, 1),
     st.sampled_from([torch.float32, torch.float64]),
@@ -241,7 +258,33 @@ def test_ivons_precision_stays_positive_whatever_the_gradients(slopes, beta, dec
         optimizer.step()
         after = optimizer.state[w]["precision"]
         assert (after > 0).all()
-        assert (after >= 0.499 * before).all()  # the bound is ½, but for rounding
+        assert after.isfinite().all()
+        assert (after >= 0.499 * before).all() or (before > 1e29).any()  # the bound is ½, but for rounding
+        assert w.isfinite().all()
+    descend_by_ones(optimizer, w)
+
+
+def descend_by_ones(optimizer, w):
+    """What comes after a wild gradient is finite too."""
+    for _ in range(3):
+        with optimizer.sampled():
+            w.sum().backward()
+        optimizer.step()
+    assert w.isfinite().all()
+
+
+def test_ivons_precision_stays_positive_if_it_is_halved_time_and_again():
+    """The worst case: ĥ such that 1 + e + ½e² is ½, 300 times, without a prior."""
+    w = nn.Parameter(torch.zeros(4))
+    optimizer = IVON([w], lr=0.0, ess=10.0, weight_decay=0.0, betas=(0.9, 0.9), hess_init=1.0, refresh=1)
+    for _ in range(300):
+        with optimizer.sampled():
+            flat = optimizer._flats[0]
+            slope = -(9.0 / math.sqrt(10.0)) / flat.delta  # e = 0.1(ĥ/h − 1) = −1
+            (w * slope.detach()).sum().backward()
+        optimizer.step()
+        assert (optimizer.state[w]["precision"] > 0).all()
+    assert (optimizer.state[w]["precision"] < 1e-20).all()
 
 
 @every
@@ -257,6 +300,10 @@ def test_several_draws_are_averaged(kind):
     for p, a, b in zip(model.parameters(), *grads, strict=True):
         assert torch.allclose(p.grad, (a + b) / 2, rtol=1e-12)
     optimizer.step()
+    if kind == "vadam":  # s ← β₂s + (1 − β₂)·mean ĝ², from s₀ = 1/(N·0.02²)
+        for a, b, s in zip(*grads, optimizer.deviations.values(), strict=True):
+            seen = 0.9 * (1 / (N * 0.02**2)) + 0.1 * (a.square() + b.square()) / 2
+            assert torch.allclose(s, (N * (seen + 1e-4)).rsqrt(), rtol=1e-10)
 
 
 @every
@@ -291,7 +338,8 @@ def test_clipping_by_the_user_counts(kind):
         optimizer.step()
     start = network()
     moved = [float((model[0].weight - start[0].weight).detach().norm()) for model in (free, clipped)]
-    assert 0 < moved[1] < (1e-2 if kind != "vadam" else 1.1) * moved[0]
+    share = 0.5 if kind == "vadam" else 1e-2  # whose steps are nearly signs
+    assert 0 < moved[1] < share * moved[0]
 
 
 @every
@@ -310,6 +358,18 @@ def test_a_closure_is_called_in_a_block(kind):
     assert float(optimizer.step(closure).detach()) > 0
     train(twin, other, steps=1)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True))
+
+
+@every
+def test_schedulers_that_turn_the_betas_work(kind):
+    model = network()
+    optimizer = build(kind, model)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=10)
+    for _ in range(9):
+        train(optimizer, model, steps=1)
+        scheduler.step()
+    assert optimizer.param_groups[0]["betas"][0] != 0.9
+    assert all(p.isfinite().all() for p in model.parameters())
 
 
 @every
@@ -345,6 +405,27 @@ def test_groups_frozen_and_unused_parameters(kind):
     assert set(optimizer.deviations) == {*dict(model["used"].named_parameters()), "u.weight", "u.bias"}
 
 
+def test_unfreezing_under_way():
+    """A parameter that joins later starts at h₀ + δ; one that was away while δ changed comes back with its own h."""
+    model = network()
+    model[0].requires_grad_(False)
+    optimizer = build("ivon", model, weight_decay=10.0, hess_init=1.0, betas=(0.9, 1 - 1e-15))
+    train(optimizer, model, steps=1)
+    model[0].requires_grad_(True)
+    model[2].requires_grad_(False)
+    optimizer.param_groups[0]["weight_decay"] = 20.0
+    train(optimizer, model, steps=1)
+    model[2].requires_grad_(True)
+    for deviation in optimizer.deviations.values():
+        assert torch.allclose(deviation, torch.full_like(deviation, (N * 21.0) ** -0.5))
+
+
+def test_groups_without_names_are_numbered_through():
+    model = network()
+    optimizer = IVON([{"params": list(model[0].parameters())}, {"params": list(model[2].parameters())}], lr=0.1, ess=N)
+    assert [*optimizer.means] == ["0", "1", "2", "3"]
+
+
 def test_freezing_under_way():
     model = network()
     optimizer = build("ivon", model)
@@ -378,6 +459,16 @@ def test_dtypes_may_differ():
     assert optimizer.deviations["2.weight"].dtype == torch.float64
     with pytest.raises(TypeError, match="autocast"):
         IVON([nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))], lr=0.1, ess=1)
+    model.bfloat16()
+    with pytest.raises(TypeError, match="autocast"):
+        _ = optimizer.deviations
+
+
+def test_sparse_gradients_are_refused():
+    model = nn.Embedding(5, 2, sparse=True)
+    optimizer = IVON(model.named_parameters(), lr=0.1, ess=5)
+    with pytest.raises(TypeError, match="'weight' is sparse"), optimizer.sampled():
+        model(torch.tensor([1, 2])).sum().backward()
 
 
 @every
@@ -407,7 +498,7 @@ def test_a_state_goes_on_to_the_bit(kind, cut):
     saved = torch.load(file, weights_only=True)
     again = network(seed=1)
     again.load_state_dict(saved["model"])
-    restored = build(kind, again, seed=99)
+    restored = build(kind, again, seed=99, refresh=3)
     restored.load_state_dict(saved["optimizer"])
     assert restored.steps == cut
     train(restored, again, steps=9 - cut)
@@ -417,7 +508,9 @@ def test_a_state_goes_on_to_the_bit(kind, cut):
 def test_tempering_warms_up():
     """σ² = η/(N(h + ηδ)): narrower by ten where it starts."""
     model = network()
-    optimizer = build("ivon", model, temperature=0.5, tempering=10, weight_decay=0.0, betas=(0.9, 1 - 1e-15))
+    optimizer = build(
+        "ivon", model, temperature=0.5, tempering=10, weight_decay=0.0, hess_init=0.1, betas=(0.9, 1 - 1e-15)
+    )
     first = optimizer.deviations["0.weight"].clone()
     train(optimizer, model, steps=10)
     last = optimizer.deviations["0.weight"]
@@ -469,18 +562,21 @@ def test_parameters_of_others_are_fixed_in_the_posterior():
 
 
 @every
-def test_a_nan_is_named_and_changes_nothing(kind):
+@pytest.mark.parametrize("spoilt", ["inputs", "targets"])
+def test_a_nan_is_named_and_changes_nothing(kind, spoilt):
     model = network()
     optimizer, (x, y) = build(kind, model), examples()
     train(optimizer, model, steps=3)
     before, spread = copy.deepcopy(model.state_dict()), {k: v.clone() for k, v in optimizer.deviations.items()}
+    x, y = (x * math.nan, y) if spoilt == "inputs" else (x, y * math.nan)
     with pytest.raises(FloatingPointError, match=r"step 3: the gradient of parameter '0\.weight'"), optimizer.sampled():
-        descend(optimizer, F.mse_loss(model(x * math.nan), y))
+        descend(optimizer, F.mse_loss(model(x), y))
     assert all(torch.equal(w, before[name]) for name, w in model.state_dict().items())
     assert all(torch.equal(s, spread[name]) for name, s in optimizer.deviations.items())
     with pytest.raises(RuntimeError, match="without gradients"):
         optimizer.step()
     train(optimizer, model, steps=1)
+    assert all(p.isfinite().all() for p in model.parameters())
 
 
 @every
@@ -527,6 +623,12 @@ def test_von_says_what_it_needs():
         ("augmentation", 0.0),
         ("tempering", -1),
         ("refresh", 0),
+        ("refresh", 1.5),
+        ("seed", -1),
+        ("betas", (0.9,)),
+        ("betas", 0.9),
+        ("prior_mean", math.nan),
+        ("ess", "8"),
     ],
 )
 def test_bad_settings_are_named(name, value):
@@ -550,11 +652,14 @@ def test_a_state_of_something_else_is_refused():
         build("ivon", nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1)).double()).load_state_dict(state)
     with pytest.raises(ValueError, match="not one of IVON"):
         optimizer.load_state_dict(torch.optim.Adam(model.parameters()).state_dict())
+    with pytest.raises(ValueError, match="not one of IVON, but of Vadam"):
+        optimizer.load_state_dict(build("vadam", model).state_dict())
 
 
-def test_a_copy_goes_on_by_itself():
+@every
+def test_a_copy_goes_on_by_itself(kind):
     model = network()
-    pair = {"model": model, "optimizer": build("ivon", model)}
+    pair = {"model": model, "optimizer": build(kind, model)}
     train(pair["optimizer"], model, steps=3)
     twin = copy.deepcopy(pair)
     train(twin["optimizer"], twin["model"], steps=3)

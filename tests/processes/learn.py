@@ -31,6 +31,17 @@ def noise():
         return network[0].weight.detach().clone()
 
 
+def two_dtypes():
+    """Parameters of two dtypes, which processes have to average in one order."""
+    single, double = (torch.nn.Parameter(torch.ones(3, dtype=dtype)) for dtype in (torch.float32, torch.float64))
+    optimizer = br.optim.IVON([single, double], lr=0.1, ess=40)
+    for _ in range(3):
+        with optimizer.sampled():
+            (single.double() * double).square().sum().backward()
+        optimizer.step()
+    return [single.detach(), double.detach()]
+
+
 def main(out):
     torch.set_num_threads(1)
     with processes.joined():
@@ -41,7 +52,7 @@ def main(out):
             network[1].bias.requires_grad_(False)  # its statistics stay, so that batches in parts are batches
             posterior = br.fit(network, examples(), method, epochs=10, batch_size=20, val=0)
             found[name] = posterior.state()
-        found["noise"] = noise()
+        found["noise"], found["two dtypes"] = noise(), two_dtypes()
         torch.save(found, Path(out) / f"{processes.count()}-{processes.rank()}.pt")
 
 

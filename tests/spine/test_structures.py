@@ -252,6 +252,7 @@ def test_dense_of_a_single_precision_matrix():
 
 EYE = torch.eye(2)
 NAN = torch.tensor([[1.0, 0.0], [float("nan"), 1.0]])
+WRONG = {"name": "densee", "fields": {}}
 TILTED = torch.tensor([[1.0, 0.5], [0.0, 1.0]])
 
 
@@ -291,7 +292,10 @@ TILTED = torch.tensor([[1.0, 0.5], [0.0, 1.0]])
         (lambda: Kronecker.of_factors(EYE, EYE, precision=torch.ones(2)), "precision must be one finite number"),
         (lambda: Blocks([]), "at least one structure"),
         (lambda: Blocks([Diagonal(torch.ones(2)), torch.ones(2)]), r"parts\[1\] must be a structure, not Tensor"),
-        (lambda: Blocks(specs=[{"name": "densee", "fields": {}}]), "unknown structure 'densee': did you mean 'dense'"),
+        (
+            lambda: from_spec("structure", {"name": "blocks", "fields": {"parts": [WRONG]}}, AVAILABLE),
+            "unknown structure 'densee': did you mean 'dense'",
+        ),
     ],
 )
 def test_what_a_structure_refuses(build, match):

@@ -29,7 +29,7 @@ class _NaturalMethod(Method):
     """What they have in common; ``kind`` is the optimiser."""
 
     kind: ClassVar[Callable[..., Natural]]
-    lr: float = 0.2
+    lr: float = 0.5
     initial_std: float = 0.02
     betas: tuple[float, float] = (0.9, 0.9999)
     samples: int = 1
@@ -152,10 +152,11 @@ def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:
 class IVON(_NaturalMethod):
     """A mean-field Gaussian by natural gradients at the cost of Adam (Shen et al. 2024); see `br.optim.IVON`.
 
-    ``lr``: the learning rate of the means. ``initial_std``: the first deviation. ``betas``: how slowly the means over
-    steps of gradients and curvature move. ``samples``: draws in a step. ``damping``, ``clip_radius``: bounds on the
-    means' steps. ``tempering``: the share of training over which the temperature rises to its value.
-    ``augmentation``: how many examples data augmentation makes of one. ``schedule``: of the learning rate.
+    ``lr``: the learning rate of the means. ``initial_std``: the first deviation, under a prior that is far wider and at
+    the full temperature. ``betas``: how slowly the means over steps of gradients and curvature move. ``samples``: draws
+    in a step. ``damping``, ``clip_radius``: bounds on the means' steps. ``tempering``: the share of training over which
+    the temperature rises to its value. ``augmentation``: how many examples data augmentation makes of one.
+    ``schedule``: of the learning rate.
     """
 
     kind: ClassVar[Callable[..., Natural]] = optim.IVON
@@ -166,7 +167,7 @@ class IVON(_NaturalMethod):
 
 @dataclass(frozen=True)
 class VON(_NaturalMethod):
-    """A mean-field Gaussian by Newton steps with exact Hessians (Khan et al. 2018); see `br.optim.VON`.
+    """A mean-field Gaussian by Newton steps with second derivatives (Khan et al. 2018); see `br.optim.VON`.
 
     The fields are those of `IVON`.
     """

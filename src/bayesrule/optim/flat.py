@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-
-KEPT = ("precision", "momentum")  # what outlives a step
 
 
 class Flat:
@@ -38,15 +36,17 @@ class Flat:
 
     def _adopt(self, state: dict[Tensor, Any]) -> None:
         """Take over what the state says of each parameter, and let the state be views from now on."""
-        self.precision.fill_(self.group["hess_init"])
-        rows = [self.views(getattr(self, name)) for name in KEPT]
-        for p, *views in zip(self.params, *rows, strict=True):
-            known = state.get(p, {})
-            for name, view in zip(KEPT, views, strict=True):
-                if name in known:
-                    view.copy_(known[name])
-            self.decay = known.get("decay", 0.0)
-            state[p] = dict(zip(KEPT, views, strict=True)) | {"decay": self.decay}
+        self.decay = next((state[p]["decay"] for p in self.params if state.get(p)), 0.0)
+        self.precision.fill_(self.group["hess_init"] + self.decay)
+        for p, precision, momentum in zip(
+            self.params, self.views(self.precision), self.views(self.momentum), strict=True
+        ):
+            if known := state.get(p):
+                momentum.copy_(known["momentum"])
+                precision.copy_(known["precision"])
+                if known["decay"] != self.decay:  # it was frozen while others went on
+                    precision.add_(self.decay - known["decay"]).clamp_min_(0.5 * float(known["precision"].min()))
+            state[p] = {"precision": precision, "momentum": momentum, "decay": self.decay}
         self._state = [state[p] for p in self.params]
 
     def views(self, vector: Tensor) -> list[Tensor]:
@@ -81,6 +81,12 @@ class Flat:
             torch.add(p.data, d, alpha=scale, out=w)
             p.data = w
 
+    def check_dense(self) -> None:
+        """Refuse gradients that are not ordinary tensors."""
+        for p, name in zip(self.params, self.names, strict=True):
+            if p.grad is not None and p.grad.layout != torch.strided:
+                raise TypeError(f"the gradient of parameter {name!r} is sparse: use Embedding(..., sparse=False)")
+
     def grads(self) -> list[Tensor]:
         """The gradients of all parameters; zero for one that the loss does not depend on."""
         return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
@@ -90,12 +96,12 @@ class Flat:
         if draws == 1:
             if seen is self.delta:
                 self.delta = self.seen  # whose memory is free
-            self.seen, self._means = seen, self.grads()
+            self.seen, self._means = seen, [grad.detach() for grad in self.grads()]
         else:
             torch._foreach_lerp_(self._means, self.grads(), 1 / draws)
             self.seen.lerp_(seen, 1 / draws)
         for p, mean in zip(self.params, self._means, strict=True):
-            p.grad = mean.detach()
+            p.grad = mean
 
     def descend(self, direction: Tensor, by: Tensor, rate: float, radius: float) -> None:
         """m ← m − rate·clip(direction/by, radius)."""
@@ -115,13 +121,21 @@ class Flat:
         return self.weights.sub_(pull * centre) if centre else self.weights
 
 
-def alike(group: dict[str, Any]) -> Iterator[tuple[list[Tensor], list[str]]]:
-    """The trained parameters of a group with their names, those of one dtype and device together."""
-    names: Iterable[str] = group.get("param_names") or map(str, range(len(group["params"])))
-    kinds: dict[Any, tuple[list[Tensor], list[str]]] = {}
-    for p, name in zip(group["params"], names, strict=True):
-        if p.requires_grad:
-            params, called = kinds.setdefault((p.dtype, p.device), ([], []))
-            params.append(p)
-            called.append(name)
-    yield from kinds.values()
+def alike(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[Tensor], list[str]]]:
+    """Each group with its trained parameters and their names, those of one dtype and device together.
+
+    Without names of their own, parameters are called by their number.
+    """
+    number = 0
+    for group in groups:
+        params = group["params"]
+        names = group.get("param_names") or [str(place) for place in range(number, number + len(params))]
+        number += len(params)
+        kinds: dict[Any, tuple[list[Tensor], list[str]]] = {}
+        for p, name in zip(params, names, strict=True):
+            if p.requires_grad:
+                alike, called = kinds.setdefault((p.dtype, p.device), ([], []))
+                alike.append(p)
+                called.append(name)
+        for alike, called in kinds.values():
+            yield group, alike, called

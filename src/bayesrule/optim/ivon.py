@@ -10,6 +10,8 @@ from torch import Tensor
 from bayesrule.optim.flat import Flat
 from bayesrule.optim.natural import Natural
 
+BOUNDS = 1e-30, 1e30  # of h + δ
+
 
 class IVON(Natural):
     """Newton's method for the mean of a Gaussian, its curvature from the same gradients (Shen et al. 2024).
@@ -48,6 +50,8 @@ class IVON(Natural):
 def curve(flat: Flat, change: Tensor) -> None:
     """h + δ ← (h + δ)(1 + e + ½e²), for the relative change e = (1 − β)(ĥ − h)/(h + δ).
 
-    The same as h ← βh + (1 − β)ĥ + ½(1 − β)²(h − ĥ)²/(h + δ), and positive by construction, as 1 + e + ½e² ≥ ½.
+    The same as h ← βh + (1 − β)ĥ + ½(1 − β)²(h − ĥ)²/(h + δ), and positive by construction, as 1 + e + ½e² ≥ ½; the
+    bounds are for what numbers of finite size cannot hold.
     """
     flat.precision.addcmul_(flat.precision, torch.addcmul(change, change, change, value=0.5, out=flat.inverse))
+    flat.precision.clamp_(*BOUNDS)

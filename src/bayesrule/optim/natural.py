@@ -19,6 +19,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import torch
@@ -38,6 +39,7 @@ from bayesrule.structures import Diagonal
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+STD = 0.02  # the first deviation of weights under a wide prior, where nobody says
 LARGE = 10_000  # weights from which on noise is worth using twice
 COLDEST = 0.1  # where the temperature starts when it is warmed up
 
@@ -47,18 +49,18 @@ class Settings(TypedDict, total=False):
 
     weight_decay: δ; the prior of the weights is N(prior_mean, 1/(Nδ)).
     betas: how slowly the means over steps of gradients and of the curvature move.
-    hess_init: the first h; larger is narrower and steadier at first.
+    hess_init: the first h; larger is narrower and steadier at first. None: η/(N·0.02²), for first deviations of 0.02.
     temperature: η of the objective E_q[loss] + (η/N)·KL(q‖p); below 1 the posterior is colder than Bayes'.
     tempering: steps over which the temperature rises to its value from a tenth of it.
     damping: added to h + δ in the step of the means.
-    clip_radius: the largest change of a mean in a step, in learning rates.
+    clip_radius: a bound on |(ḡ + δm)/(h + δ)|, which the means' steps are a learning rate of.
     augmentation: how many examples data augmentation makes of one: a factor on N.
     prior_mean: the mean of the prior.
     """
 
     weight_decay: float
     betas: tuple[float, float]
-    hess_init: float
+    hess_init: float | None
     temperature: float
     tempering: int
     damping: float
@@ -70,7 +72,7 @@ class Settings(TypedDict, total=False):
 DEFAULTS: Settings = {
     "weight_decay": 1e-4,
     "betas": (0.9, 0.99999),
-    "hess_init": 0.1,
+    "hess_init": None,
     "temperature": 1.0,
     "tempering": 0,
     "damping": 0.0,
@@ -108,8 +110,9 @@ class Natural(Optimizer):
         for name in settings:
             if name not in DEFAULTS:
                 raise unknown(f"setting of {type(self).__name__}", name, DEFAULTS)
-        if refresh < 1:
-            raise ValueError(f"refresh must be at least 1 block, not {refresh}")
+        for name, value, least in (("refresh", refresh, 1), ("seed", seed, 0)):
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
         self.refresh, self.seed = refresh, seed
         self.steps = 0  # taken so far
         self.draws = 0  # blocks entered so far: with the seed, where the noise stands
@@ -122,7 +125,11 @@ class Natural(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with settings of their own."""
         super().add_param_group(param_group)
-        check(self.param_groups[-1])
+        group = self.param_groups[-1]
+        check(group)
+        if group["hess_init"] is None:
+            group["hess_init"] = group["temperature"] / (group["ess"] * group["augmentation"] * STD**2)
+        check_dtypes(group["params"])
         self._trained = None
 
     @abstractmethod
@@ -208,6 +215,8 @@ class Natural(Optimizer):
         """Take in the gradients of a draw, if there are any."""
         if all(p.grad is None for flat in flats for p in flat.params):
             return
+        for flat in flats:
+            flat.check_dense()
         seen = [self._observe(flat) for flat in flats]
         for flat, curvature in zip(flats, seen, strict=True):
             self._check_finite(flat, curvature)
@@ -216,8 +225,8 @@ class Natural(Optimizer):
             flat.average(curvature, self._collected)
 
     def _check_finite(self, flat: Flat, curvature: Tensor) -> None:
-        """A gradient that is not finite shows in what it says of the curvature, which is one vector."""
-        if math.isfinite(curvature.sum()):
+        """A gradient that is not finite shows in what it says of the curvature, but for second derivatives."""
+        if math.isfinite(curvature.sum()) and not (self.twice and any(not g.isfinite().all() for g in flat.grads())):
             return
         self._collected = 0
         bad = [not bool(both.isfinite().all()) for both in map(torch.add, flat.grads(), flat.views(curvature))]
@@ -267,8 +276,8 @@ class Natural(Optimizer):
         params = [p for group in self.param_groups for p in group["params"]]
         trained = [(p.dtype, p.device) if p.requires_grad else None for p in params]
         if trained != self._trained:
-            kinds = [(group, *kind) for group in self.param_groups for kind in alike(group)]
-            self._flats = [Flat(group, params, names, self.state) for group, params, names in kinds]
+            check_dtypes(params)
+            self._flats = [Flat(*kind, self.state) for kind in alike(self.param_groups)]
             self._collected, self._trained = 0, trained
         for flat in self._flats:
             flat.decay_to(flat.group["weight_decay"] * self._temperature(flat.group))
@@ -311,15 +320,17 @@ class Natural(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """What torch's optimisers have, and where steps and noise stand."""
         self._ready()
-        return {**super().state_dict(), "steps": self.steps, "draws": self.draws, "seed": self.seed}
+        where = {name: getattr(self, name) for name in ("steps", "draws", "seed", "refresh")}
+        return {**super().state_dict(), "kind": type(self).__name__, **where}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Undo `state_dict`."""
-        if "draws" not in state_dict:
-            raise ValueError(f"the state is not one of {type(self).__name__}: it says nothing of steps and draws")
+        if (kind := state_dict.get("kind")) != type(self).__name__:
+            raise ValueError(f"the state is not one of {type(self).__name__}, but of {kind or 'another optimiser'}")
         self._check_shapes(state_dict)
         super().load_state_dict(state_dict)
-        self.steps, self.draws, self.seed = (state_dict[name] for name in ("steps", "draws", "seed"))
+        for name in ("steps", "draws", "seed", "refresh"):
+            setattr(self, name, state_dict[name])
         self._trained = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -342,16 +353,28 @@ class Natural(Optimizer):
 
 def check(group: dict[str, Any]) -> None:
     """Refuse settings that make no sense."""
-    positive = {name: group[name] for name in ("ess", "temperature", "augmentation", "hess_init", "clip_radius")}
-    for name, value in positive.items():
-        if not value > 0 or (math.isinf(value) and name != "clip_radius"):
-            raise ValueError(f"{name} must be positive{'' if name == 'clip_radius' else ' and finite'}, not {value}")
+    for name in ("ess", "temperature", "augmentation", "hess_init", "clip_radius"):
+        bounded = name != "clip_radius"
+        if name == "hess_init" and group[name] is None:
+            continue
+        if not (_is_number(group[name]) and group[name] > 0 and not (bounded and math.isinf(group[name]))):
+            raise ValueError(f"{name} must be positive{' and finite' if bounded else ''}, not {group[name]!r}")
     for name in ("lr", "weight_decay", "damping", "tempering"):
-        if not 0 <= group[name] < math.inf:
-            raise ValueError(f"{name} must be at least 0 and finite, not {group[name]}")
-    for beta in group["betas"]:
-        if not 0 <= beta < 1:
-            raise ValueError(f"betas must lie in [0, 1), not {beta}")
-    for p in group["params"]:
-        if p.dtype not in (torch.float32, torch.float64):
+        if not (_is_number(group[name]) and 0 <= group[name] < math.inf):
+            raise ValueError(f"{name} must be at least 0 and finite, not {group[name]!r}")
+    if not (_is_number(group["prior_mean"]) and math.isfinite(group["prior_mean"])):
+        raise ValueError(f"prior_mean must be a finite number, not {group['prior_mean']!r}")
+    betas = group["betas"]
+    if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
+        raise ValueError(f"betas must be two numbers in [0, 1), not {betas!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real)
+
+
+def check_dtypes(params: Iterable[Tensor]) -> None:
+    """Refuse parameters whose dtype is too coarse for a mean over many steps."""
+    for p in params:
+        if p.requires_grad and p.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"parameters must be float32 or float64, not {p.dtype}: train in float32 under autocast")

@@ -27,7 +27,7 @@ class Vadam(Natural):
     >>> optimizer.step()
     """
 
-    own_defaults = Settings(betas=(0.9, 0.999), hess_init=0.01)
+    own_defaults = Settings(betas=(0.9, 0.999))
 
     def _observe(self, flat: Flat) -> Tensor:
         for grad, square in zip(flat.grads(), flat.views(flat.delta), strict=True):

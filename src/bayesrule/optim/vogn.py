@@ -50,10 +50,13 @@ class VOGN(Natural):
         **settings: Unpack[Settings],
     ) -> None:
         super().__init__(params, lr, ess, refresh, seed, **settings)
-        self._squares = SquaredGradients(model)
+        self._model = model
+        self._squares: SquaredGradients | None = None  # once it is needed, and anew in a copy
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
+        if self._squares is None:
+            self._squares = SquaredGradients(self._model)
         self._squares.clear()
         self._counted = False
         with self._squares:
@@ -61,11 +64,15 @@ class VOGN(Natural):
 
     def _observe(self, flat: Flat) -> Tensor:
         """The mean squares, for all parameters at a time."""
+        assert self._squares is not None
         if not self._counted:
             self._counted = True
             params = [p for each in self._flats for p in each.params]
             self._squares.mean(params, out=[view for each in self._flats for view in each.views(each.delta)])
         return flat.delta
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_squares": None}
 
     def _learn(self, flat: Flat) -> None:
         flat.precision.lerp_(flat.seen.add_(flat.decay), 1 - flat.group["betas"][1])

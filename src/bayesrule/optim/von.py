@@ -1,4 +1,4 @@
-"""VON: the variational online Newton method, by exact curvature."""
+"""VON: the variational online Newton method, by second derivatives."""
 
 from __future__ import annotations
 

@@ -193,9 +193,10 @@ class _Run:
             logs = self._learn(batch.share(processes.rank(), processes.count()), epoch)
             self.seconds = time.perf_counter() - began
             self._tell(logs, epoch)
-            if self.folder is not None and (termination.requested or self.folder.due()):
+            ending = processes.any_of(termination.requested)
+            if self.folder is not None and (ending or self.folder.due()):
                 self._checkpoint()
-            if termination.requested:
+            if ending:
                 raise SystemExit(143)
 
     @property
@@ -237,7 +238,7 @@ class _Run:
                 nll = -self._posterior().predict(self.held.x).log_prob(self.held.y).mean()
                 self.history[-1]["val_nll"] = nll.item()
         progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, logs, self.history)
-        self.stop = any([callback(progress) for callback in self.callbacks]) or self.stop
+        self.stop = processes.any_of(any([callback(progress) for callback in self.callbacks])) or self.stop
 
     def _state(self) -> Tree:
         """The learner's state, if its weights are finite still."""
