@@ -60,7 +60,8 @@ def _summed(gradients: Callable[[slice], Tensor], examples: int, shape: torch.Si
     """Σ_i g_i² from gradients that are written out, a piece of the examples at a time."""
     sums: Tensor | None = None
     for rows in pieces(examples, shape.numel()):
-        squares = gradients(rows).square_().flatten(1)
+        squares = gradients(rows).square_()
+        squares = squares.view(len(squares), -1)
         sums = _sum(squares, out) if sums is None else sums.add_(squares.sum(0))
     assert sums is not None
     return sums.view(shape)

@@ -71,13 +71,17 @@ def _taken_over(layer: nn.Module) -> list[str]:
 class Recorder:
     """Records passes through a model between `attach` and `detach`; ``begin`` is called before each.
 
+    ``watch`` takes each use and its output, and gives the output to go on with.
+
     A parameter of a layer whose calls cannot be told apart by example, or that is used outside of its layer, is
     answered for by the model as a whole, which is called again for it. This is looked for at the first pass, and when
     other parameters are trainable.
     """
 
-    def __init__(self, model: nn.Module, begin: Callable[[], None]) -> None:
-        self.model, self.begin = model, begin
+    def __init__(
+        self, model: nn.Module, begin: Callable[[], None], watch: Callable[[Use, Any], Any] = Use.watch
+    ) -> None:
+        self.model, self.begin, self.watch = model, begin, watch
         self.passes: list[Pass] = []
         self._waiting: dict[int, list[Use]] = {}
         self._resting = False
@@ -152,7 +156,7 @@ class Recorder:
                 self._whole.random = self._random
             use = Use("", model, owned, args, kwargs, now.examples, None, replay=self._whole.after(outputs))
             self._add(use)
-            output = use.watch(output)
+            output = self.watch(use, output)
         self._whole = None
         return output
 
@@ -214,7 +218,7 @@ class Recorder:
             if claim.replay is not None:
                 use.replay, claim.replay = claim.replay.after(outputs), None
             self._add(use)
-            return use.watch(output)
+            return self.watch(use, output)
         return output
 
     def _by_example(self, claim: Claim, use: Use) -> bool:

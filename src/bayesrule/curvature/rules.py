@@ -15,7 +15,7 @@ the gradient of example i is then what flows through its own rows of the output,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,11 +29,21 @@ from bayesrule.curvature.forms import Dense, Form, Outer, Product, Rows, wide
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a layer: its input, the gradient of its output, and whether it was in training mode."""
+    """One call of a layer: its input, the gradient of its output, and whether it was in training mode.
+
+    ``kept``: what follows from the input alone, for calls with the same input and other gradients.
+    """
 
     x: Tensor
     g: Tensor
     training: bool
+    kept: dict[str, Tensor] = field(default_factory=dict)
+
+    def once(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """What ``make`` gives, made once for all calls with this input."""
+        if name not in self.kept:
+            self.kept[name] = make()
+        return self.kept[name]
 
 
 Rule = Callable[[Any, str, Call], Form]
@@ -42,25 +52,32 @@ Rule = Callable[[Any, str, Call], Form]
 
 def _linear(layer: nn.Linear, name: str, call: Call) -> Form:
     g = wide(call.g)
-    if g.ndim == 2:
-        return Dense(g) if name == "bias" else Outer(g, wide(call.x), layer.weight.shape)
-    g = g.flatten(1, -2)
     if name == "bias":
-        return Dense(g.sum(1))
-    x = wide(call.x).flatten(1, -2)
-    return Product(g.transpose(1, 2)[:, None], x.transpose(1, 2)[:, None], layer.weight.shape)
+        return Dense(g if g.ndim == 2 else g.flatten(1, -2).sum(1))
+    if g.ndim == 2:
+        return Outer(g, call.once("x", lambda: wide(call.x)), layer.weight.shape)
+    g = g.flatten(1, -2)
+    right = call.once("x", lambda: wide(call.x).flatten(1, -2).transpose(1, 2)[:, None])
+    return Product(g.transpose(1, 2)[:, None], right, layer.weight.shape)
 
 
 def _conv(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, name: str, call: Call) -> Form:
     g = wide(call.g)
     if name == "bias":
         return Dense(g.flatten(2).sum(2))
-    around: list[int] = layer._reversed_padding_repeated_twice
-    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-    x = F.pad(wide(call.x), around, mode=mode) if any(around) else wide(call.x)
-    right = _patches(x, layer, g.shape[2:])
     count = g.shape[2:].numel()
-    return Product(_grouped(g, layer.groups, count), _grouped(right, layer.groups, count), layer.weight.shape)
+
+    def seen() -> Tensor:
+        around: list[int] = layer._reversed_padding_repeated_twice
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        x = F.pad(wide(call.x), around, mode=mode) if any(around) else wide(call.x)
+        patches = _patches(x, layer, g.shape[2:])
+        if layer.groups > 1:
+            return _grouped(patches, layer.groups, count)
+        # in memory [K, B, T]: as good for products by example, and better for one over all examples
+        return patches.movedim(0, g.ndim - 1).reshape(-1, len(g), count).transpose(0, 1)[:, None]
+
+    return Product(_grouped(g, layer.groups, count), call.once("patches", seen), layer.weight.shape)
 
 
 _Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
@@ -109,7 +126,7 @@ def _over_last(normalise: Callable[[Any, Tensor], Tensor]) -> Rule:
 
     def rule(layer: nn.Module, name: str, call: Call) -> Form:
         g = wide(call.g)
-        values = g if name == "bias" else g * normalise(layer, wide(call.x))
+        values = g if name == "bias" else g * call.once("normal", lambda: normalise(layer, wide(call.x)))
         positions = tuple(range(1, g.ndim - layer.get_parameter(name).ndim))
         return Dense(values.sum(positions) if positions else values)
 
@@ -121,8 +138,9 @@ def _over_channels(normalise: Callable[[Any, Tensor, bool], Tensor]) -> Rule:
 
     def rule(layer: nn.Module, name: str, call: Call) -> Form:
         g = wide(call.g)
-        values = g if name == "bias" else g * normalise(layer, wide(call.x), call.training)
-        return Dense(values.flatten(2).sum(2) if g.ndim > 2 else values)
+        if name != "bias":
+            g = g * call.once("normal", lambda: normalise(layer, wide(call.x), call.training))
+        return Dense(g.flatten(2).sum(2) if g.ndim > 2 else g)
 
     return rule
 
@@ -205,3 +223,13 @@ def batched(layer: nn.Module, x: Tensor) -> bool:
     if isinstance(layer, _InstanceNorm):
         return x.ndim > 2 and x.shape[1] == layer.num_features
     return x.ndim >= (1 if isinstance(layer, nn.Embedding) else 2)
+
+
+def separates(layer: nn.Module, rule: Rule | None) -> bool:
+    """Whether a weight's gradients are Σ_t g_t a_tᵀ, g of the output and a of the input: two Kronecker factors.
+
+    >>> layer = nn.Linear(2, 3)
+    >>> separates(layer, rule_of(layer)), separates(nn.LayerNorm(3), rule_of(nn.LayerNorm(3)))
+    (True, False)
+    """
+    return rule is _linear or (rule is _conv and getattr(layer, "groups", 1) == 1)

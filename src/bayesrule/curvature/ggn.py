@@ -1,0 +1,158 @@
+"""The curvature of a network's loss: generalised Gauss–Newton and Fisher matrices, in several structures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from bayesrule import modules
+from bayesrule.curvature import roots
+from bayesrule.curvature.blocks import Curvature
+from bayesrule.curvature.heads import HeadSum, head
+from bayesrule.curvature.plans import STRUCTURES, Structure, last_layer, plan, select
+from bayesrule.curvature.roots import LABELS, Labels
+from bayesrule.curvature.sums import Sum
+from bayesrule.curvature.watched import Watched
+from bayesrule.data import Inputs, inputs
+from bayesrule.likelihoods import Likelihood
+from bayesrule.naming import unknown
+
+Subset = Literal["all", "last-layer"] | Sequence[str]
+
+
+def curvature(
+    model: nn.Module,
+    batches: Iterable[tuple[Inputs, Tensor]],
+    likelihood: Likelihood,
+    structure: Structure = "kronecker",
+    subset: Subset = "all",
+    labels: Labels = "exact",
+    samples: int = 1,
+    generator: torch.Generator | None = None,
+) -> Curvature:
+    """Σ_i J_iᵀ Λ_i J_i over all examples of the batches (x, y), with J_i = ∂f_i/∂w and Λ_i = −∂² log p(y_i|f_i)/∂f².
+
+    - ``structure``: ``"diagonal"``; ``"kronecker"``, B ⊗ A for each layer; or ``"dense"``.
+    - ``subset``: all trainable parameters, those of the last layer, or those named, by parameter or by layer.
+    - ``labels``: ``"exact"``, one backward pass for each output; ``"sampled"``, one for each of ``samples`` draws of y
+      from p(y|f) by ``generator``, whose mean is the exact value (but for the product of Kronecker factors);
+      ``"empirical"``, one, with (∂ log p/∂f)(∂ log p/∂f)ᵀ at the given y in the place of Λ.
+
+    The model is copied, and run in eval mode: without dropout, and with the running statistics of norms.
+
+    >>> from bayesrule.likelihoods import Gaussian
+    >>> x, y = torch.tensor([[1.0, 2.0], [0.0, 1.0]]), torch.zeros(2)
+    >>> found = curvature(nn.Linear(2, 1, bias=False), [(x, y)], Gaussian(noise=0.5), structure="dense")
+    >>> found.dense()  # Xᵀ X / noise²
+    tensor([[ 4.,  8.],
+            [ 8., 20.]])
+    """
+    _check(structure, labels, samples)
+    run: _Run | None = None
+    for x, y in map(_pair, batches):
+        if run is None:
+            run = _Run(model, x, likelihood, structure, subset)
+        run.add(x, y, labels, samples, generator)
+    if run is None:
+        raise ValueError("batches must hold at least one pair (x, y): got none; a generator can be gone through once")
+    return run.result()
+
+
+def _check(structure: str, labels: str, samples: int) -> None:
+    if structure not in STRUCTURES:
+        raise unknown("structure", structure, STRUCTURES)
+    if labels not in LABELS:
+        raise unknown("labels", labels, LABELS)
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1, not {samples}: how often labels are drawn")
+
+
+def _pair(batch: tuple[Inputs, Tensor]) -> tuple[Inputs, Tensor]:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise TypeError(f"batches must give pairs (x, y), not {type(batch).__name__}: one batch alone is [(x, y)]")
+    return batch[0], batch[1]
+
+
+def _chosen(model: nn.Module, x: Inputs, subset: Subset) -> list[str]:
+    """The names of the parameters that take part."""
+    if subset == "last-layer":
+        return last_layer(model, x)
+    if isinstance(subset, str) and subset != "all":
+        raise ValueError(f"subset must be 'all', 'last-layer' or a list of names, not {subset!r}: subset=[{subset!r}]")
+    names = list(modules.parameters(model)) if subset == "all" else select(model, subset)
+    if not names:
+        raise ValueError(f"no parameter takes part: {type(model).__name__} has no trainable one, or subset is empty")
+    return names
+
+
+class _Run:
+    """Sums that grow batch by batch."""
+
+    def __init__(
+        self, model: nn.Module, x: Inputs, likelihood: Likelihood, structure: Structure, subset: Subset
+    ) -> None:
+        self.watched = Watched(model, _chosen(model, x, subset))
+        self.likelihood, self.structure = likelihood, structure
+        self.sums: list[Sum] = []
+        self.head: HeadSum | None = None
+        self.fallbacks: dict[str, str] = {}
+        self.examples, self.loss = 0, 0.0
+
+    def add(self, x: Inputs, y: Tensor, labels: Labels, samples: int, generator: torch.Generator | None) -> None:
+        """One batch more."""
+        outputs = self.watched.run(x)
+        f = outputs.detach()
+        y = self.likelihood.check(f, y)
+        self.loss -= float(self.likelihood.log_prob(f, y).detach().double().sum())
+        if not self.examples:
+            self._start(outputs)
+        self.examples += inputs.length(x)
+        if self.head is not None and labels == "exact":
+            self._add_head(outputs, self.head, roots.root(self.likelihood, f)[:, 0])
+        elif self.head is not None:
+            columns = self._columns(f, y, labels, samples, generator)
+            self._add_head(outputs, self.head, torch.stack([g.reshape(len(g), -1) for g in columns], 2))
+        else:
+            self._add(outputs, self._columns(f, y, labels, samples, generator))
+        self.watched.forget()
+
+    def _start(self, outputs: Tensor) -> None:
+        """Now that there is a pass, the blocks are known."""
+        dense = self.structure == "dense"
+        if dense and head(self.watched, outputs) is not None:
+            self.head = HeadSum(self.watched.parameters)
+        else:
+            self.sums, self.fallbacks = plan(self.structure, self.watched)
+
+    def _columns(
+        self, f: Tensor, y: Tensor, labels: Labels, samples: int, generator: torch.Generator | None
+    ) -> Iterator[Tensor]:
+        if labels == "exact":
+            return roots.exact(self.likelihood, f)
+        if labels == "sampled":
+            return roots.sampled(self.likelihood, f, samples, generator)
+        return iter([roots.slope(self.likelihood, f, y)])
+
+    def _add(self, outputs: Tensor, gradients: Iterator[Tensor]) -> None:
+        for columns in self.watched.columns(outputs, gradients):
+            with torch.no_grad():
+                for each in self.sums:
+                    each.add(columns)
+
+    def _add_head(self, outputs: Tensor, sums: HeadSum, root: Tensor) -> None:
+        """Without a backward pass: Λ from its root [B, C, K], and the layer's input."""
+        use = head(self.watched, outputs)
+        if use is None:
+            raise RuntimeError("the last layer gave the outputs of the first batch but not those of a later one")
+        sums.add(use.inputs[0], root @ root.transpose(1, 2))
+
+    def result(self) -> Curvature:
+        """The blocks, in the order of the flat vector."""
+        shapes = {name: p.shape for name, p in self.watched.parameters.items()}
+        order = {name: place for place, name in enumerate(shapes)}
+        sums: list[Sum | HeadSum] = [self.head] if self.head is not None else [*self.sums]
+        blocks = sorted((each.block() for each in sums), key=lambda block: order[block.names[0]])
+        return Curvature(shapes, tuple(blocks), self.examples, self.loss, self.fallbacks)

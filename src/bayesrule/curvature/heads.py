@@ -1,0 +1,133 @@
+"""The dense curvature of a last layer, without a backward pass.
+
+With outputs f = W a, a the layer's input (and a 1 for the bias), the Jacobian in W is I ⊗ aᵀ, so that
+
+    Σ_i J_iᵀ Λ_i J_i = Σ_i Λ_i ⊗ a_i a_iᵀ.
+
+The block of the outputs c and d is Σ_i Λ_i[c, d] a_i a_iᵀ: one product of matrices for each pair c ≤ d. Examples whose
+share in a block is lost in rounding are left out of it: the smallest |Λ_i[c, d]|·|a_i|² as long as they add up to no
+more than
+
+    ε·√(Σ_j Λ_j[c, c]|a_j|² · Σ_j Λ_j[d, d]|a_j|²),    ε the precision of the numbers.
+
+A network that is sure of most examples has many of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from bayesrule.curvature.blocks import DenseBlock
+from bayesrule.curvature.forms import wide
+from bayesrule.curvature.limits import check_memory
+from bayesrule.curvature.records import Use
+from bayesrule.curvature.rules import separates
+from bayesrule.curvature.sums import zeros
+from bayesrule.curvature.watched import Watched, unshaped
+
+WAIT = 4096
+"""Examples that are gathered before they are added: the sums are large, and going through them takes time."""
+ROWS = 512
+"""Examples in one product, few enough for the processor's own memory."""
+TILE = 128
+"""Columns of a symmetric product that are computed at a time, down to its diagonal and no further."""
+
+
+def head(watched: Watched, outputs: Tensor) -> Use | None:
+    """The call of a Linear layer that gave these outputs [B, C] or [B], if all parameters are its own; else None."""
+    uses = [use for use in watched.uses if use.owned]
+    if len(uses) != 1 or not isinstance(uses[0].layer, nn.Linear) or not separates(uses[0].layer, uses[0].rule):
+        return None
+    (use,) = uses
+    layer, edge = use.layer, watched.watches[use].edges.get(0)
+    assert isinstance(layer, nn.Linear)
+    if edge is None or use.inputs[0].ndim != 2 or outputs.numel() != len(outputs) * layer.out_features:
+        return None
+    if edge.node is not outputs.grad_fn and (layer.out_features > 1 or edge.node not in unshaped(outputs)):
+        return None  # a change of shape may put several outputs in another order, but not a single one
+    return use if "weight" in use.owned and set(watched.names(use).values()) == set(watched.parameters) else None
+
+
+class HeadSum:
+    """Σ_i Λ_i ⊗ a_i a_iᵀ, as the upper blocks c ≤ d and their upper triangles.
+
+    >>> sums = HeadSum({"weight": torch.zeros(1, 2), "bias": torch.zeros(1)})
+    >>> sums.add(torch.tensor([[2.0, 3.0]]), torch.tensor([[[10.0]]]))
+    >>> sums.block().matrix
+    tensor([[40., 60., 20.],
+            [60., 90., 30.],
+            [20., 30., 10.]])
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        self.parameters = parameters
+        weight, *bias = parameters.values()
+        self.bias, (self.width, self.inputs) = bool(bias), weight.shape
+        self.pairs = [(c, d) for c in range(self.width) for d in range(c, self.width)]
+        side = self.inputs + self.bias
+        what = f"the dense curvature of {self.width * side:,} parameters of a last layer"
+        numbers = (self.width * side) ** 2 + len(self.pairs) * side**2
+        check_memory(what, numbers, weight, "take structure='kronecker' or 'diagonal'")
+        self.sums = zeros(weight, len(self.pairs), side, side)
+        self._waiting: list[tuple[Tensor, Tensor]] = []
+
+    def add(self, features: Tensor, hessian: Tensor) -> None:
+        """Inputs [B, I] of the layer and Λ [B, C, C]."""
+        a = wide(features)
+        a = torch.cat([a, a.new_ones(len(a), 1)], 1) if self.bias else a
+        self._waiting.append((a, wide(hessian)))
+        if sum(len(a) for a, _ in self._waiting) >= WAIT:
+            self._flush()
+
+    @torch.no_grad()
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        a, hessian = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
+        self._waiting = []
+        first, second = torch.tensor(self.pairs, device=a.device).unbind(1)
+        weights = hessian[:, first, second].T.contiguous()
+        for sums, values, index in zip(self.sums, weights, _needed(a, hessian, weights, first, second), strict=True):
+            if len(index) == len(a):
+                _add_gram(sums, a, values)
+            elif len(index):
+                _add_gram(sums, a.index_select(0, index), values[index])
+
+    def block(self) -> DenseBlock:
+        """The matrix in the order of the parameters: weight, then bias."""
+        self._flush()
+        width, count = self.width, self.inputs
+        cut = width * count
+        matrix = self.sums.new_empty(width * (count + self.bias), width * (count + self.bias))
+        weights = torch.unflatten(torch.unflatten(matrix[:cut, :cut], 0, (width, count)), 2, (width, count))
+        across = torch.unflatten(matrix[:cut, cut:], 0, (width, count))
+        for place, (c, d) in enumerate(self.pairs):
+            sums = self.sums[place]
+            whole = sums.triu() + sums.triu(1).T
+            weights[c, :, d] = weights[d, :, c] = whole[:count, :count]
+            if self.bias:
+                across[c, :, d] = across[d, :, c] = whole[:count, count]
+                matrix[cut + c, cut + d] = matrix[cut + d, cut + c] = whole[count, count]
+        if self.bias:
+            matrix[cut:, :cut] = matrix[:cut, cut:].T
+        return DenseBlock(tuple(self.parameters), matrix)
+
+
+def _needed(a: Tensor, hessian: Tensor, weights: Tensor, first: Tensor, second: Tensor) -> list[Tensor]:
+    """For each pair of outputs the examples that are not lost in rounding."""
+    size = a.square().sum(1)
+    scale = (hessian.diagonal(dim1=1, dim2=2) * size[:, None]).sum(0).clamp(min=0).sqrt()
+    shares, order = (weights.abs() * size).sort(1)
+    lost = shares.cumsum(1) <= torch.finfo(a.dtype).eps * (scale[first] * scale[second])[:, None]
+    return [each[count:] for each, count in zip(order, lost.sum(1).tolist(), strict=True)]
+
+
+def _add_gram(sums: Tensor, a: Tensor, weights: Tensor) -> None:
+    """sums += aᵀ diag(weights) a, in and above the diagonal."""
+    for rows, w in zip(torch.split(a, ROWS), torch.split(weights, ROWS), strict=True):
+        scaled = rows * w[:, None]
+        for start in range(0, a.shape[1], TILE):
+            sums[start : start + TILE, start:].addmm_(scaled[:, start : start + TILE].T, rows[:, start:])

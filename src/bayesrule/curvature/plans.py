@@ -1,0 +1,138 @@
+"""Which parameters take part in a curvature, and which block each of them gets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+from torch import Tensor, nn
+
+from bayesrule import modules
+from bayesrule.curvature.limits import check_memory
+from bayesrule.curvature.recorder import Claim, claims
+from bayesrule.curvature.rules import separates
+from bayesrule.curvature.sums import DenseSum, DiagonalSum, KroneckerSum, Sum
+from bayesrule.curvature.watched import Watched, unshaped
+from bayesrule.data import Inputs
+from bayesrule.naming import unknown
+
+Structure = Literal["diagonal", "kronecker", "dense"]
+STRUCTURES: tuple[str, ...] = get_args(Structure)
+DENSE_UP_TO = 1024
+"""A layer without a Kronecker form gets a dense block up to so many numbers, and a diagonal above."""
+_SMALLER = "take structure='kronecker' or 'diagonal', or fewer parameters: subset='last-layer'"
+
+
+def select(model: nn.Module, names: Sequence[str]) -> list[str]:
+    """The trainable parameters of that name or in a layer of that name, in the order of the flat vector.
+
+    >>> select(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), ["1", "0.bias"])
+    ['0.bias', '1.weight', '1.bias']
+    """
+    known = modules.parameters(model)
+    for name in names:
+        if not any(_within(p, name) for p in known):
+            layers = {p.rpartition(".")[0] for p in known} - {""}
+            raise unknown("parameter or layer", name, [*sorted(layers), *known])
+    return [p for p in known if any(_within(p, name) for name in names)]
+
+
+def _within(parameter: str, name: str) -> bool:
+    return parameter == name or parameter.startswith(f"{name}.")
+
+
+def last_layer(model: nn.Module, x: Inputs) -> list[str]:
+    """The parameters of the Linear or convolution whose output is the model's, up to its shape.
+
+    >>> import torch
+    >>> last_layer(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1), nn.Flatten(0)), torch.zeros(5, 2))
+    ['2.weight', '2.bias']
+    """
+    watched = Watched(model)
+    outputs = watched.run(x)
+    nodes = unshaped(outputs)
+    for use, watch in watched.watches.items():
+        edge = watch.edges.get(0)
+        if edge is not None and edge.node in nodes and isinstance(use.layer, nn.Linear | nn.modules.conv._ConvNd):
+            found = list(watched.names(use).values())
+            if found:
+                return found
+    raise ValueError(
+        f"no last layer was found: the outputs of {type(model).__name__} are not those of a trainable Linear or "
+        f"convolution; name its parameters instead, subset={list(modules.parameters(model))[-2:]!r}"
+    )
+
+
+def plan(structure: Structure, watched: Watched) -> tuple[list[Sum], dict[str, str]]:
+    """What is to be added up, given a pass through the model; and the layers that fell back."""
+    if structure == "diagonal":
+        return [DiagonalSum(watched.parameters)], {}
+    if structure == "dense":
+        size = sum(p.numel() for p in watched.parameters.values())
+        like = next(iter(watched.parameters.values()))
+        check_memory(f"the dense curvature of {size:,} parameters", size**2, like, _SMALLER)
+        return [DenseSum(watched.parameters)], {}
+    return _kronecker(watched)
+
+
+def _kronecker(watched: Watched) -> tuple[list[Sum], dict[str, str]]:
+    """A sum for each layer, by its kind and by its use in the last pass."""
+    names = {id(p): name for name, p in watched.parameters.items()}
+    count = Counter(name for use in watched.uses for name in watched.names(use).values())
+    sums: list[Sum] = []
+    fallbacks: dict[str, str] = {}
+    taken: set[str] = set()
+    for claim in claims(watched.model):
+        own = {names[id(p)]: p for p in claim.parameters.values() if id(p) in names and names[id(p)] not in taken}
+        taken |= set(own)
+        if not own:
+            continue
+        why = _why_not(claim, own, count, watched)
+        if why is None:
+            sums.append(_factors(claim, own))
+            continue
+        small = sum(p.numel() for p in own.values()) <= DENSE_UP_TO
+        sums += [DenseSum(run) if small else DiagonalSum(run) for run in _runs(own, watched.parameters)]
+        fallbacks[claim.name] = f"{'dense' if small else 'diagonal'}: {why}"
+    return sums, fallbacks
+
+
+def _runs(own: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """Parameters in groups that follow one another in the flat vector.
+
+    >>> import torch
+    >>> a, b, c = torch.zeros(3, 1).unbind()
+    >>> [list(run) for run in _runs({"a": a, "c": c}, {"a": a, "b": b, "c": c})]
+    [['a'], ['c']]
+    """
+    found: list[dict[str, Tensor]] = []
+    follows = False
+    for name, p in parameters.items():
+        if name in own:
+            found = found if follows else [*found, {}]
+            found[-1][name] = p
+        follows = name in own
+    return found
+
+
+def _factors(claim: Claim, own: Mapping[str, Tensor]) -> KroneckerSum:
+    weight = next(iter(own.values()))
+    rows, columns = len(weight), weight[0].numel()
+    what = f"the Kronecker factors of {claim}, {rows:,}² and {columns:,}² numbers,"
+    check_memory(what, rows**2 + columns**2, weight, "take structure='diagonal', or leave the layer out by name")
+    return KroneckerSum(claim.name, own)
+
+
+def _why_not(claim: Claim, own: Mapping[str, Tensor], count: Counter[str], watched: Watched) -> str | None:
+    """Why a layer gets no Kronecker form; None if it gets one."""
+    kind = type(claim.layer).__name__
+    if not separates(claim.layer, claim.rule):
+        return f"{kind} has no Kronecker form" + (" with groups" if getattr(claim.layer, "groups", 1) > 1 else "")
+    if claim.layer._parameters["weight"] is not next(iter(own.values())):
+        return "its weight does not take part or is counted elsewhere"
+    if set(count[name] for name in own) != {1}:
+        return f"its parameters are used {' and '.join(str(count[name]) for name in own)} times"
+    if not any(set(watched.names(use).values()) == set(own) and use.layer is claim.layer for use in watched.uses):
+        return "its parameters are used outside of its own call"
+    return None

@@ -1,0 +1,110 @@
+"""The curvature of a likelihood in the outputs, as columns: Λ_i = Σ_k s_ik s_ikᵀ.
+
+A column is a tensor of the outputs' shape. The curvature of the network is then a sum of squares,
+
+    Σ_i J_iᵀ Λ_i J_i = Σ_k Σ_i (J_iᵀ s_ik)(J_iᵀ s_ik)ᵀ,
+
+and each J_iᵀ s_ik is a gradient that one backward pass gives for all examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from bayesrule.likelihoods import Categorical, Likelihood
+
+Labels = Literal["exact", "sampled", "empirical"]
+LABELS: tuple[str, ...] = get_args(Labels)
+
+
+def positions(outputs: Tensor) -> Tensor:
+    """Outputs as [B, C, T]: C that belong together at each of T positions.
+
+    >>> positions(torch.zeros(5)).shape, positions(torch.zeros(5, 2, 3, 4)).shape
+    (torch.Size([5, 1, 1]), torch.Size([5, 2, 12]))
+    """
+    outputs = outputs[:, None] if outputs.ndim == 1 else outputs
+    return outputs.reshape(*outputs.shape[:2], -1)
+
+
+def hessian(likelihood: Likelihood, outputs: Tensor) -> Tensor:
+    """Λ as [B, T, C, C], finite and symmetric."""
+    examples, width, count = positions(outputs).shape
+    found = likelihood.hessian(outputs.detach()).detach()
+    if found.numel() != examples * count * width * width:
+        raise ValueError(
+            f"the Hessian of likelihood {likelihood.name!r} must be [B, ..., C, C] for outputs {list(outputs.shape)}: "
+            f"got {list(found.shape)}"
+        )
+    found = found.reshape(examples, count, width, width)
+    if not bool(found.isfinite().all()):
+        raise FloatingPointError(
+            f"the Hessian of likelihood {likelihood.name!r} holds {found[~found.isfinite()][0]:g} at outputs between "
+            f"{outputs.min():g} and {outputs.max():g}: train the network further, or scale the targets"
+        )
+    return found
+
+
+def root(likelihood: Likelihood, outputs: Tensor) -> Tensor:
+    """S with S Sᵀ = Λ, [B, T, C, K]; for classes diag(√p) − p√pᵀ.
+
+    >>> p = torch.tensor([[0.5, 0.25, 0.25]])
+    >>> s = root(Categorical(), p.log())[0, 0]
+    >>> torch.allclose(s @ s.T, Categorical().hessian(p.log())[0])
+    True
+    """
+    found = hessian(likelihood, outputs)
+    if type(likelihood) is Categorical:
+        p = positions(likelihood.mean(outputs.detach())).transpose(1, 2)
+        return p.sqrt().diag_embed() - p.unsqueeze(-1) * p.sqrt().unsqueeze(-2)
+    values = found.diagonal(dim1=-2, dim2=-1)
+    if not bool((found - values.diag_embed()).any()):
+        _not_negative(likelihood, values, values)
+        return values.clamp(min=0).sqrt().diag_embed()
+    if not torch.allclose(found, found.mT, rtol=1e-4):
+        raise ValueError(f"the Hessian of likelihood {likelihood.name!r} must be symmetric: it is a second derivative")
+    values, vectors = torch.linalg.eigh(found.double())
+    _not_negative(likelihood, values, found)
+    return (vectors * values.clamp(min=0).sqrt().unsqueeze(-2)).to(outputs.dtype)
+
+
+def _not_negative(likelihood: Likelihood, eigenvalues: Tensor, like: Tensor) -> None:
+    """No eigenvalue is below zero by more than rounding."""
+    slack = 100 * torch.finfo(like.dtype).eps * float(eigenvalues.abs().max())
+    if float(eigenvalues.min()) < -slack:
+        raise ValueError(
+            f"the Hessian of likelihood {likelihood.name!r} must have no negative eigenvalue, but has "
+            f"{float(eigenvalues.min()):g}: give the mean over y (the Fisher information) where −∂² log p/∂f² has one"
+        )
+
+
+def exact(likelihood: Likelihood, outputs: Tensor) -> Iterator[Tensor]:
+    """The columns of Λ's root, one for each position and column: T·C of them."""
+    factors = root(likelihood, outputs)
+    for place in range(factors.shape[1]):
+        for column in factors[:, place].unbind(-1):
+            found = torch.zeros_like(positions(outputs))
+            found[:, :, place] = column
+            yield found.view(outputs.shape)
+
+
+def slope(likelihood: Likelihood, outputs: Tensor, y: Tensor) -> Tensor:
+    """∂ log p(y|f)/∂f at given targets: the one column of the empirical Fisher matrix."""
+    with torch.enable_grad():
+        f = outputs.detach().requires_grad_()
+        (found,) = torch.autograd.grad(likelihood.log_prob(f, y).sum(), f)
+    return found
+
+
+def sampled(
+    likelihood: Likelihood, outputs: Tensor, samples: int, generator: torch.Generator | None
+) -> Iterator[Tensor]:
+    """Slopes at targets drawn from p(y|f), divided by √samples: E[Σ_k s_k s_kᵀ] = Λ, over all positions at once."""
+    outputs = outputs.detach()
+    for _ in range(samples):
+        y = likelihood.check(outputs, likelihood.sample(outputs, generator))
+        yield slope(likelihood, outputs, y) / samples**0.5
