@@ -103,7 +103,7 @@ class Natural(Optimizer):
         params: Iterable[Any],
         lr: float,
         ess: float,
-        refresh: int = 8,
+        refresh: int = 16,
         seed: int = 0,
         **settings: Unpack[Settings],
     ) -> None:

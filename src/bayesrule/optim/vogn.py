@@ -45,7 +45,7 @@ class VOGN(Natural):
         lr: float,
         ess: float,
         model: nn.Module,
-        refresh: int = 8,
+        refresh: int = 16,
         seed: int = 0,
         **settings: Unpack[Settings],
     ) -> None:
