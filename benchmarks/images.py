@@ -112,6 +112,7 @@ def draw(table: dict[str, list[dict[str, float]]], path: Path) -> None:
         axes.set(title={"accuracy": "error", "auroc_ood": "1 − AUROC"}.get(score, score), xscale="log")
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.grid(alpha=0.3)
+        axes.set_ylim(-0.5, len(names) - 0.5)
     figure.savefig(path, dpi=150)
 
 
