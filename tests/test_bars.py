@@ -80,9 +80,9 @@ def test_lenet5_on_cifar10():
 @pytest.mark.slow
 @needs_data
 def test_mlp_on_mnist():
-    """Two layers of 400 units, Bayes by Backprop: at most 1.4 % wrong. Not met yet: 1.45 % was seen."""
+    """Two layers of 400 units, Bayes by Backprop for 50 epochs: at most 1.4 % wrong."""
     table = benchmark("images")
-    assert table.train(table.VARIATIONAL["MLP 400-400, MNIST: bbb"], seed=0)["accuracy"] >= 0.986
+    assert table.train(table.VARIATIONAL["MLP 400-400, MNIST: bbb, 50 epochs"], seed=0)["accuracy"] >= 0.986
 
 
 @pytest.mark.slow
