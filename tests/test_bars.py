@@ -80,7 +80,7 @@ def test_lenet5_on_cifar10():
 @pytest.mark.slow
 @needs_data
 def test_mlp_on_mnist():
-    """Two layers of 400 units, Bayes by Backprop for 50 epochs: at most 1.4 % wrong."""
+    """Two layers of 400 units, Bayes by Backprop for 50 epochs: at most 1.4 % wrong. Seed 1 had 1.53 %."""
     table = benchmark("images")
     assert table.train(table.VARIATIONAL["MLP 400-400, MNIST: bbb, 50 epochs"], seed=0)["accuracy"] >= 0.986
 
