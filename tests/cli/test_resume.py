@@ -9,7 +9,16 @@ import pytest
 
 from bayesrule.training import Folder
 
-LINE = ("fit", "moons", "--method", "swag", "--epochs", "30", "--batch-size", "4")
+LINE = (
+    "fit",
+    "moons",
+    "--method",
+    "swag",
+    "--epochs",
+    "90",
+    "--batch-size",
+    "4",
+)  # seconds, also for a signal that is late
 
 
 def start(folder):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -31,6 +35,13 @@ class VON(Natural):
 
     twice = True
     own_defaults = Settings(betas=(0.9, 0.9999))
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Without torch's warning of gradients that can be differentiated: the block does not let them out."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Using backward", UserWarning)
+            yield
 
     def _observe(self, flat: Flat) -> Tensor:
         """v·(Hv) for random signs v, zero where the gradient does not depend on the weights."""
