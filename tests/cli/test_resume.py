@@ -9,16 +9,8 @@ import pytest
 
 from bayesrule.training import Folder
 
-LINE = (
-    "fit",
-    "moons",
-    "--method",
-    "swag",
-    "--epochs",
-    "90",
-    "--batch-size",
-    "4",
-)  # seconds, also for a signal that is late
+# seconds of training, so that a signal that comes late still meets it
+LINE = ("fit", "moons", "--method", "swag", "--epochs", "90", "--batch-size", "4")
 
 
 def start(folder):
