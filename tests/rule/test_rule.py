@@ -28,7 +28,7 @@ def one_step(family, start, **fields):
     return rule.step(rule.start(start)).natural
 
 
-def same(found, expected):
+def assert_same(found, expected):
     for one, two in zip(found, expected, strict=True):
         torch.testing.assert_close(one, two, **EXACT)
 
@@ -95,8 +95,8 @@ def test_counts_are_added(family, prior, counts, loss, posterior):
     """All terms conjugate; and the likelihood as a loss of which the rule knows nothing, by quadrature."""
     added = tuple(a + b for a, b in zip(prior, counts, strict=True))
     start = tuple(part + 0.3 for part in prior) if len(prior) == 1 else (prior[0] + 0.3, prior[1] - 0.3)
-    same(one_step(family, start, conjugate=added), posterior)
-    same(one_step(family, start, conjugate=prior, loss=loss), posterior)
+    assert_same(one_step(family, start, conjugate=added), posterior)
+    assert_same(one_step(family, start, conjugate=prior, loss=loss), posterior)
 
 
 def test_one_kalman_update():
@@ -130,7 +130,7 @@ def test_a_spike_and_slab_prior_is_conjugate_to_a_gaussian_likelihood():
         ((0.5 / 2.0 + x @ y / noise) / precision)[None, None],
         (1 / precision)[None, None],
     )
-    same(fam.SpikeAndSlab.parts(found), expected)
+    assert_same(fam.SpikeAndSlab.parts(found), expected)
 
 
 def test_a_product_is_updated_factor_by_factor():

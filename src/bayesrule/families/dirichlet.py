@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,14 +10,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from bayesrule.families import digamma
-from bayesrule.families.base import Estimator, Family, Natural, Recipe, positive, refuse, same_shape
-from bayesrule.families.gamma import standard_gamma
-from bayesrule.families.losses import Loss
-from bayesrule.families.quadrature import Nodes, grid, logit_beta_line
+from bayesrule.families.base import Natural, positive, refuse, same_shape
+from bayesrule.families.gamma import Implicit, standard_gamma
+from bayesrule.families.quadrature import Nodes, logit_beta_line, on_grid
 
 
 @dataclass(frozen=True)
-class Dirichlet(Family):
+class Dirichlet(Implicit):
     """q(w) ∝ Π_k w_k^(α_k − 1) on vectors that sum to one: λ = α − 1, T(w) = log w, μ = ψ(α) − ψ(Σα), h = 1.
 
     Shape [K], or [..., K] for independent vectors. A(λ) = Σ_k log Γ(α_k) − log Γ(Σ_k α_k).
@@ -79,16 +77,6 @@ class Dirichlet(Family):
         """By F = diag(ψ'(α)) − ψ'(Σα)11ᵀ."""
         return (digamma.solve(self.concentration(natural), gradient[0]),)
 
-    def recipes(self) -> Mapping[str, Recipe]:
-        """All that need no Gaussian."""
-        return {**super().recipes(), "reparam": self._reparam}
-
-    def _reparam(
-        self, loss: Loss, natural: Natural, estimator: Estimator, generator: torch.Generator | None
-    ) -> Natural:
-        """Implicit derivatives of the draws (Figurnov 2018)."""
-        return self._through(loss, natural, lambda leaves: self.sample(leaves, estimator.samples, generator))
-
     def _nodes(self, natural: Natural, count: int | None) -> Nodes:
         """w_k = v_k Π_{j<k}(1 − v_j) with independent v_k ~ Beta(α_k, Σ_{j>k} α_j), on a grid."""
         alpha = self.concentration(natural).double()
@@ -97,9 +85,7 @@ class Dirichlet(Family):
         sticks = zip(rows[:, :-1].flatten().tolist(), rest[:, 1:].flatten().tolist(), strict=True)
         count = count or self.default_nodes
         lines = [logit_beta_line(a, b, count) for a, b in sticks]
-        places = grid([count] * len(lines))
-        t = torch.stack([line[0][places[:, j]] for j, line in enumerate(lines)], -1)
-        weights = torch.stack([line[1][places[:, j]] for j, line in enumerate(lines)], -1).prod(-1)
+        t, weights = on_grid(lines)
         logs = _stick_logs(t.reshape(len(t), len(rows), -1)).reshape(len(t), *alpha.shape).to(natural[0])
         return Nodes(logs.exp(), (logs,), weights.to(natural[0]))
 
@@ -116,7 +102,7 @@ def _stick_logs(t: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Beta(Family):
+class Beta(Implicit):
     """q(w) ∝ w^(a − 1)(1 − w)^(b − 1): λ = (a − 1, b − 1), T(w) = (log w, log(1 − w)), h = 1, tensors of any one shape.
 
     μ = (ψ(a) − ψ(a + b), ψ(b) − ψ(a + b)), A(λ) = Σ log Γ(a)Γ(b)/Γ(a + b). A Dirichlet of two entries, of which one is
@@ -172,16 +158,6 @@ class Beta(Family):
     def fisher_solve(self, natural: Natural, gradient: Natural) -> Natural:
         """As a Dirichlet."""
         return _apart(Dirichlet().fisher_solve(_pair(natural), _pair(gradient)))
-
-    def recipes(self) -> Mapping[str, Recipe]:
-        """All that need no Gaussian."""
-        return {**super().recipes(), "reparam": self._reparam}
-
-    def _reparam(
-        self, loss: Loss, natural: Natural, estimator: Estimator, generator: torch.Generator | None
-    ) -> Natural:
-        """Implicit derivatives of the draws (Figurnov 2018)."""
-        return self._through(loss, natural, lambda leaves: self.sample(leaves, estimator.samples, generator))
 
     def _nodes(self, natural: Natural, count: int | None) -> Nodes:
         nodes = Dirichlet()._nodes(_pair(natural), count)

@@ -12,7 +12,7 @@ from torch import Tensor
 from bayesrule.families import digamma
 from bayesrule.families.base import Estimator, Family, Natural, Recipe, positive, refuse, same_shape
 from bayesrule.families.losses import Loss
-from bayesrule.families.quadrature import Nodes, grid, log_gamma_line
+from bayesrule.families.quadrature import Nodes, log_gamma_line, on_grid
 
 
 def standard_gamma(shape: Tensor, n: int, generator: torch.Generator | None = None) -> Tensor:
@@ -21,8 +21,22 @@ def standard_gamma(shape: Tensor, n: int, generator: torch.Generator | None = No
     return draws.clamp_min(torch.finfo(shape.dtype).tiny)
 
 
+class Implicit(Family):
+    """Families whose draws are made of Gamma draws, which can be differentiated by their shape."""
+
+    def recipes(self) -> Mapping[str, Recipe]:
+        """All that need no Gaussian."""
+        return {**super().recipes(), "reparam": self._reparam}
+
+    def _reparam(
+        self, loss: Loss, natural: Natural, estimator: Estimator, generator: torch.Generator | None
+    ) -> Natural:
+        """Implicit derivatives of the draws (Figurnov 2018)."""
+        return self._through(loss, natural, lambda leaves: self.sample(leaves, estimator.samples, generator))
+
+
 @dataclass(frozen=True)
-class Gamma(Family):
+class Gamma(Implicit):
     """q(w) ∝ w^(a − 1)e^(−bw): λ = (a − 1, −b), T(w) = (log w, w), μ = (ψ(a) − log b, a/b), h = 1, any one shape.
 
     A(λ) = Σ log Γ(a) − a log b.
@@ -89,25 +103,13 @@ class Gamma(Family):
         first = (shape / rate.square() * gradient[0] - gradient[1] / rate) / determinant
         return first, (own * gradient[1] - gradient[0] / rate) / determinant
 
-    def recipes(self) -> Mapping[str, Recipe]:
-        """All that need no Gaussian."""
-        return {**super().recipes(), "reparam": self._reparam}
-
-    def _reparam(
-        self, loss: Loss, natural: Natural, estimator: Estimator, generator: torch.Generator | None
-    ) -> Natural:
-        """Implicit derivatives of the draws (Figurnov 2018)."""
-        return self._through(loss, natural, lambda leaves: self.sample(leaves, estimator.samples, generator))
-
     def _nodes(self, natural: Natural, count: int | None) -> Nodes:
         """Equal steps in asinh of log w, on a grid where there are several numbers."""
         shape, rate = (part.double() for part in self.shape_and_rate(natural))
         count = count or self.default_nodes
         lines = [log_gamma_line(float(a), count) for a in shape.flatten()]
-        places = grid([count] * len(lines))
-        u = torch.stack([line[0][places[:, j]] for j, line in enumerate(lines)], -1).reshape(-1, *shape.shape)
-        weights = torch.stack([line[1][places[:, j]] for j, line in enumerate(lines)], -1).prod(-1)
-        logs = (u + (shape / rate).log()).to(natural[0])
+        u, weights = on_grid(lines)
+        logs = (u.reshape(-1, *shape.shape) + (shape / rate).log()).to(natural[0])
         return Nodes(logs.exp(), (logs, logs.exp()), weights.to(natural[0]))
 
     def _check_domain(self, natural: Natural) -> None:

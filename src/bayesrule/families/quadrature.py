@@ -103,3 +103,10 @@ def _sinh_line(low: float, high: float, width: float, count: int) -> tuple[Tenso
     """
     x = torch.linspace(-math.asinh(low / width), math.asinh(high / width), count, dtype=torch.float64)
     return width * x.sinh(), width * x.cosh()
+
+
+def on_grid(lines: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Points [n, d] and weights [n] of the product of d lines, each of points and weights."""
+    places = grid([len(points) for points, _ in lines])
+    points = torch.stack([line[0][places[:, j]] for j, line in enumerate(lines)], -1)
+    return points, torch.stack([line[1][places[:, j]] for j, line in enumerate(lines)], -1).prod(-1)
