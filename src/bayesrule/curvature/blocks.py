@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bayesrule.curvature.limits import check_memory
+from bayesrule.structures.kronecker import to_matrix, to_vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,30 +100,11 @@ class KroneckerBlock(Block):
 
     def to_matrix(self, vector: Tensor) -> Tensor:
         """[..., size] in the order of the parameters as W, [..., O, I]."""
-        rows, columns = len(self.outputs), len(self.inputs)
-        if not self.bias:
-            return vector.reshape(*vector.shape[:-1], rows, columns)
-        weight, bias = torch.split(vector, [rows * (columns - 1), rows], -1)
-        return torch.cat([weight.reshape(*vector.shape[:-1], rows, columns - 1), bias.unsqueeze(-1)], -1)
+        return to_matrix(vector, len(self.outputs), len(self.inputs), self.bias)
 
     def to_vector(self, matrix: Tensor) -> Tensor:
         """W, [..., O, I], as a vector in the order of the parameters, [..., size]."""
-        if not self.bias:
-            return matrix.flatten(-2)
-        return torch.cat([matrix[..., :-1].flatten(-2), matrix[..., -1]], -1)
-
-    def apart(self) -> tuple[Block, ...]:
-        """The weight's block and the bias's, without what is between them: each in the order of its parameter.
-
-        >>> block = KroneckerBlock(("weight", "bias"), 2 * torch.eye(1), torch.tensor([[5.0, 3.0], [3.0, 1.0]]), True)
-        >>> weight, bias = block.apart()
-        >>> weight.dense(), bias.dense()
-        (tensor([[10.]]), tensor([[2.]]))
-        """
-        if not self.bias:
-            return (self,)
-        weight = KroneckerBlock(self.names[:1], self.outputs, self.inputs[:-1, :-1], False)
-        return weight, DenseBlock(self.names[1:], self.outputs * self.inputs[-1, -1])
+        return to_vector(matrix, self.bias)
 
     def diagonal(self) -> Tensor:
         """The products of the factors' diagonals."""

@@ -11,7 +11,11 @@ from bayesrule.structures.dense import Dense
 from bayesrule.structures.diagonal import Diagonal
 from bayesrule.structures.kronecker import Kronecker
 from bayesrule.structures.low_rank import LowRank
+from bayesrule.structures.scaled import Scaled
+from bayesrule.structures.spiked import Spiked
 
-AVAILABLE: dict[str, type[Structure]] = {kind.name: kind for kind in (Diagonal, LowRank, Kronecker, Dense, Blocks)}
+AVAILABLE: dict[str, type[Structure]] = {
+    kind.name: kind for kind in (Diagonal, LowRank, Spiked, Kronecker, Dense, Blocks, Scaled)
+}
 
-__all__ = ["AVAILABLE", "Blocks", "Dense", "Diagonal", "Kronecker", "LowRank", "Structure"]
+__all__ = ["AVAILABLE", "Blocks", "Dense", "Diagonal", "Kronecker", "LowRank", "Scaled", "Spiked", "Structure"]

@@ -18,7 +18,8 @@ class Kronecker(Structure):
     """Σ = (U ⊗ V) diag(vec variance) (U ⊗ V)ᵀ over a weight W [O, I], row after row in the vector.
 
     U = ``left`` [O, O] and V = ``right`` [I, I] hold orthonormal eigenvectors in their columns, ``variance`` [O, I] is
-    positive. A convolution's weight [O, C, H, W] is one with I = C·H·W. O² + I² + OI numbers to store; O(O²I + OI²)
+    positive. A convolution's weight [O, C, H, W] is one with I = C·H·W. With ``bias`` the last column of W is a layer's
+    bias, which comes after the weight in the vector (`to_matrix`). O² + I² + OI numbers to store; O(O²I + OI²)
     operations for a draw, a product, a quadratic form or all marginal variances. The OI × OI matrix is never made.
 
     >>> one = Kronecker(torch.eye(1), torch.eye(2), torch.tensor([[4.0, 1.0]]))
@@ -30,10 +31,12 @@ class Kronecker(Structure):
     left: Tensor
     right: Tensor
     variance: Tensor
+    bias: bool = False
 
     def __post_init__(self) -> None:
-        _orthonormal("left", self.left)
-        _orthonormal("right", self.right)
+        for name in ("left", "right"):
+            square(name, getattr(self, name))
+            orthonormal(name, getattr(self, name))
         shape = [len(self.left), len(self.right)]
         if list(self.variance.shape) != shape:
             raise ValueError(f"variance must have the shape {shape} of left and right, not {list(self.variance.shape)}")
@@ -43,24 +46,27 @@ class Kronecker(Structure):
             object.__setattr__(self, name, getattr(self, name).contiguous())
 
     @classmethod
-    def of_factors(cls, left: Tensor, right: Tensor, scale: float = 1.0, precision: float | Tensor = 1.0) -> Kronecker:
+    def of_factors(
+        cls, left: Tensor, right: Tensor, scale: float = 1.0, precision: float = 1.0, bias: bool = False
+    ) -> Kronecker:
         """Σ = (scale · B ⊗ A + precision · I)⁻¹ of B = ``left`` [O, O] and A = ``right`` [I, I], exactly.
 
         With B = U diag(β) Uᵀ and A = V diag(α) Vᵀ, variance_oi = 1/(scale · β_o α_i + precision): O(O³ + I³), in
-        float64, kept in the dtype of B. Eigenvalues that rounding left below zero count as zero. A ``precision`` that
-        is a tensor, of one number, keeps its gradient.
+        float64, kept in the dtype of B. Eigenvalues that rounding left below zero count as zero.
 
         >>> Kronecker.of_factors(torch.eye(2), 3 * torch.eye(1), scale=2.0, precision=4.0).variance
         tensor([[0.1000], [0.1000]])
         """
         if not (math.isfinite(scale) and scale >= 0):
             raise ValueError(f"scale must be finite and not negative, not {scale}")
-        (beta, u), (alpha, v) = _eigen("left", left), _eigen("right", right)
-        total = scale * beta[:, None] * alpha + _number("precision", precision)
+        if not math.isfinite(precision):
+            raise ValueError(f"precision must be one finite number, not {precision}")
+        (beta, u), (alpha, v) = eigen("left", left), eigen("right", right)
+        total = scale * beta[:, None] * alpha + precision
         if not bool((total > 0).all()):
             rule = "scale · left ⊗ right + precision must be positive definite, but its smallest eigenvalue is"
-            raise ValueError(f"{rule} {float(total.min()):.3g}; precision must be above 0, not {float(precision):.3g}")
-        return cls(u.to(left.dtype), v.to(left.dtype), total.reciprocal().to(left.dtype))
+            raise ValueError(f"{rule} {float(total.min()):.3g}; precision must be above 0, not {precision:.3g}")
+        return cls(u.to(left.dtype), v.to(left.dtype), total.reciprocal().to(left.dtype), bias)
 
     @property
     def size(self) -> int:
@@ -101,19 +107,41 @@ class Kronecker(Structure):
 
     def _to_eigen(self, v: Tensor) -> Tensor:
         """Uᵀ W V of vec W [..., P], as [..., O, I]."""
-        return self.left.T @ (v.reshape(*v.shape[:-1], *self.variance.shape) @ self.right)
+        return self.left.T @ (to_matrix(v, *self.variance.shape, self.bias) @ self.right)
 
     def _from_eigen(self, w: Tensor) -> Tensor:
         """Vec U W Vᵀ [..., P] of W [..., O, I]."""
-        return (self.left @ (w @ self.right.T)).flatten(-2)
+        return to_vector(self.left @ (w @ self.right.T), self.bias)
 
     def _marginal(self, numbers: Tensor) -> Tensor:
-        return (self.left.square() @ numbers @ self.right.square().T).flatten()
+        return to_vector(self.left.square() @ numbers @ self.right.square().T, self.bias)
 
 
-def _orthonormal(what: str, matrix: Tensor) -> None:
+def to_matrix(vector: Tensor, rows: int, columns: int, bias: bool) -> Tensor:
+    """A vector [..., P], a weight row after row and then its bias, as W [..., O, I]: the bias is the last column.
+
+    >>> to_matrix(torch.arange(8.0), 2, 4, bias=True)
+    tensor([[0., 1., 2., 6.],
+            [3., 4., 5., 7.]])
+    """
+    lead = vector.shape[:-1]
+    if not bias:
+        return vector.reshape(*lead, rows, columns)
+    weight, last = torch.split(vector, [rows * (columns - 1), rows], -1)
+    return torch.cat([weight.reshape(*lead, rows, columns - 1), last.unsqueeze(-1)], -1)
+
+
+def to_vector(matrix: Tensor, bias: bool) -> Tensor:
+    """Undo `to_matrix`.
+
+    >>> to_vector(torch.tensor([[0.0, 1.0, 4.0], [2.0, 3.0, 5.0]]), bias=True)
+    tensor([0., 1., 2., 3., 4., 5.])
+    """
+    return torch.cat([matrix[..., :-1].flatten(-2), matrix[..., -1]], -1) if bias else matrix.flatten(-2)
+
+
+def orthonormal(what: str, matrix: Tensor) -> None:
     """A cheap look, O(n²): all columns of length one."""
-    square(what, matrix)
     norms = matrix.square().sum(0)
     if not bool(((norms - 1).abs() < 0.01).all()):
         worst = float(norms[(norms - 1).abs().argmax()].sqrt())
@@ -121,17 +149,10 @@ def _orthonormal(what: str, matrix: Tensor) -> None:
         raise ValueError(f"{rule}; for the factors of a curvature use Kronecker.of_factors")
 
 
-def _eigen(what: str, matrix: Tensor) -> tuple[Tensor, Tensor]:
+def eigen(what: str, matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, not below zero, and eigenvectors in float64."""
     values, vectors = torch.linalg.eigh(symmetric(what, matrix))
     if bool(values[0] < -ROUNDING * values.abs().max()):
         rule = f"{what} must be positive semi-definite, but its smallest eigenvalue is {float(values[0]):.3g}"
         raise ValueError(f"{rule} and its largest {float(values[-1]):.3g}; is it a sum of outer products?")
     return values.clamp(min=0), vectors
-
-
-def _number(what: str, value: float | Tensor) -> Tensor:
-    number = torch.as_tensor(value, dtype=torch.float64)
-    if number.numel() != 1 or not bool(number.isfinite().all()):
-        raise ValueError(f"{what} must be one finite number, not {value}")
-    return number.reshape(())
