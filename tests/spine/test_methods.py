@@ -21,12 +21,13 @@ from bayesrule.methods import (
     VON,
     DropoutEnsemble,
     Ensemble,
+    Laplace,
     MCDropout,
     Plan,
     Vadam,
 )
 from bayesrule.optim import Group, Plateau, Recipe
-from bayesrule.posteriors import Dropout, Gaussian, Mixture, Particles
+from bayesrule.posteriors import Dropout, Gaussian, Linearised, Mixture, Particles
 
 METHODS = {
     "mle": (MLE(), Particles),
@@ -35,6 +36,11 @@ METHODS = {
     "ensemble": (Ensemble(members=2), Mixture),
     "dropout-ensemble": (DropoutEnsemble(members=2), Mixture),
     "swag": (SWAG(rank=3, snapshots=4), Gaussian),
+    "laplace": (Laplace(), Linearised),
+    "laplace, kronecker": (Laplace("all", "kronecker", precision="parameter"), Linearised),
+    "laplace, weights": (Laplace("all", "diagonal", labels="sampled", predictive="weights"), Gaussian),
+    "laplace, held-out": (Laplace("all", "lowrank", tune="held-out"), Linearised),
+    "laplace, while training": (Laplace("all", "kronecker", every=1, precision="layer"), Linearised),
     "bbb": (BBB(), Gaussian),
     "bbb, local": (BBB(estimator="local-reparam"), Gaussian),
     "bbb, by turns": (

@@ -103,16 +103,6 @@ def make(kind, rows, columns, seed):
     return TABLE[kind](torch.Generator().manual_seed(seed), rows, columns)
 
 
-def single(structure):
-    """The same in float32."""
-    if isinstance(structure, Blocks):
-        return Blocks([single(part) for part in structure.parts])
-    if isinstance(structure, Scaled):
-        return Scaled(single(structure.part), structure.scale.float())
-    fields = to_spec(structure)["fields"].items()
-    return type(structure)(**{name: f.float() if isinstance(f, torch.Tensor) else f for name, f in fields})
-
-
 def test_every_structure_is_in_the_table():
     assert {make(kind, 2, 3, 0)[0].name for kind in TABLE} == set(AVAILABLE)
 
@@ -150,7 +140,7 @@ def test_products_are_those_of_the_matrix(kind, rows, columns, seed, lead, outpu
 @every
 def test_single_precision_stays_and_is_near(kind):
     structure, sigma = make(kind, 3, 4, 0)
-    low, v = single(structure), normal(torch.Generator().manual_seed(1), len(sigma))
+    low, v = structure.to(torch.float32), normal(torch.Generator().manual_seed(1), len(sigma))
     pairs = [
         (low.diagonal, sigma.diagonal()),
         (low.precision_diagonal, sigma.inverse().diagonal()),
@@ -220,7 +210,7 @@ def network_posterior(model):
     """Kronecker for the first weight, dense and low-rank for the others, diagonal for the biases."""
     generator = torch.Generator().manual_seed(0)
     parts = [kronecker(generator, 5, 2)[0], diagonal(generator, 5, 1)[0], dense(generator, 3, 5)[0]]
-    covariance = Blocks([single(part) for part in (*parts, low_rank(generator, 3, 1)[0])])
+    covariance = Blocks([*parts, low_rank(generator, 3, 1)[0]]).to(torch.float32)
     context = Context(model, br.likelihoods.Categorical())
     return Gaussian(modules.copies(modules.parameters(model)), covariance, {}, context)
 

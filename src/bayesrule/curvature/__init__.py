@@ -1,9 +1,11 @@
 """Curvature of a model's loss: squared gradients, Jacobians, Gauss–Newton and Fisher matrices in several structures."""
 
-from bayesrule.curvature.blocks import Block, Curvature, DenseBlock, DiagonalBlock, KroneckerBlock
+from bayesrule.curvature.blocks import Block, Curvature, DenseBlock, DiagonalBlock, KroneckerBlock, LowRankBlock
+from bayesrule.curvature.evidence import Evidence, Scatter, Tuning
 from bayesrule.curvature.ggn import curvature
 from bayesrule.curvature.jacobians import jacobians
 from bayesrule.curvature.plans import last_layer
+from bayesrule.curvature.propagation import propagate
 from bayesrule.curvature.squares import SquaredGradients
 
 __all__ = [
@@ -11,9 +13,14 @@ __all__ = [
     "Curvature",
     "DenseBlock",
     "DiagonalBlock",
+    "Evidence",
     "KroneckerBlock",
+    "LowRankBlock",
+    "Scatter",
     "SquaredGradients",
+    "Tuning",
     "curvature",
     "jacobians",
     "last_layer",
+    "propagate",
 ]

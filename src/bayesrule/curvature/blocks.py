@@ -117,6 +117,26 @@ class KroneckerBlock(Block):
 
 
 @dataclass(frozen=True, eq=False)
+class LowRankBlock(Block):
+    """``factor`` ``factor``ᵀ with a factor [size, R]: R directions, the rest is taken to be flat."""
+
+    factor: Tensor
+
+    @property
+    def size(self) -> int:
+        """How many numbers the parameters have."""
+        return len(self.factor)
+
+    def diagonal(self) -> Tensor:
+        """The squared lengths of the rows."""
+        return self.factor.square().sum(1)
+
+    def dense(self) -> Tensor:
+        """The product."""
+        return self.factor @ self.factor.T
+
+
+@dataclass(frozen=True, eq=False)
 class Curvature:
     """Σ_i J_iᵀ Λ_i J_i over ``examples``, in ``blocks`` over consecutive pieces of the flat vector of parameters.
 

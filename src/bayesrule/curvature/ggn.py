@@ -32,10 +32,12 @@ def curvature(
     labels: Labels = "exact",
     samples: int = 1,
     generator: torch.Generator | None = None,
+    rank: int = 32,
 ) -> Curvature:
     """Σ_i J_iᵀ Λ_i J_i over all examples of the batches (x, y), with J_i = ∂f_i/∂w and Λ_i = −∂² log p(y_i|f_i)/∂f².
 
-    - ``structure``: ``"diagonal"``; ``"kronecker"``, B ⊗ A for each layer; or ``"dense"``.
+    - ``structure``: ``"diagonal"``; ``"kronecker"``, B ⊗ A for each layer; ``"lowrank"``, the ``rank`` stiffest
+      directions; or ``"dense"``.
     - ``subset``: all trainable parameters, those of the last layer, or those named, by parameter or by layer.
     - ``labels``: ``"exact"``, one backward pass for each output; ``"sampled"``, one for each of ``samples`` draws of y
       from p(y|f) by ``generator``, whose mean is the exact value (but for the product of Kronecker factors);
@@ -50,24 +52,26 @@ def curvature(
     tensor([[ 4.,  8.],
             [ 8., 20.]])
     """
-    _check(structure, labels, samples)
+    _check(structure, labels, samples, rank)
     run: _Run | None = None
     for x, y in map(_pair, batches):
         if run is None:
-            run = _Run(model, x, likelihood, structure, subset)
+            run = _Run(model, x, likelihood, structure, rank, subset)
         run.add(x, y, labels, samples, generator)
     if run is None:
         raise ValueError("batches must hold at least one pair (x, y): got none; a generator can be gone through once")
     return run.result()
 
 
-def _check(structure: str, labels: str, samples: int) -> None:
+def _check(structure: str, labels: str, samples: int, rank: int) -> None:
     if structure not in STRUCTURES:
         raise unknown("structure", structure, STRUCTURES)
     if labels not in LABELS:
         raise unknown("labels", labels, LABELS)
     if samples < 1:
         raise ValueError(f"samples must be at least 1, not {samples}: how often labels are drawn")
+    if rank < 1:
+        raise ValueError(f"rank must be at least 1, not {rank}: how many directions a low-rank structure keeps")
 
 
 def _pair(batch: tuple[Inputs, Tensor]) -> tuple[Inputs, Tensor]:
@@ -92,10 +96,10 @@ class _Run:
     """Sums that grow batch by batch."""
 
     def __init__(
-        self, model: nn.Module, x: Inputs, likelihood: Likelihood, structure: Structure, subset: Subset
+        self, model: nn.Module, x: Inputs, likelihood: Likelihood, structure: Structure, rank: int, subset: Subset
     ) -> None:
         self.watched = Watched(model, _chosen(model, x, subset))
-        self.likelihood, self.structure = likelihood, structure
+        self.likelihood, self.structure, self.rank = likelihood, structure, rank
         self.sums: list[Sum] = []
         self.head: HeadSum | None = None
         self.fallbacks: dict[str, str] = {}
@@ -125,7 +129,7 @@ class _Run:
         if dense and head(self.watched, outputs) is not None:
             self.head = HeadSum(self.watched.parameters)
         else:
-            self.sums, self.fallbacks = plan(self.structure, self.watched)
+            self.sums, self.fallbacks = plan(self.structure, self.rank, self.watched)
 
     def _columns(
         self, f: Tensor, y: Tensor, labels: Labels, samples: int, generator: torch.Generator | None

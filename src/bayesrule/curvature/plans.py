@@ -12,12 +12,13 @@ from bayesrule import modules
 from bayesrule.curvature.limits import check_memory
 from bayesrule.curvature.recorder import Claim, claims
 from bayesrule.curvature.rules import separates
+from bayesrule.curvature.sketch import LowRankSum
 from bayesrule.curvature.sums import DenseSum, DiagonalSum, KroneckerSum, Sum
 from bayesrule.curvature.watched import Watched, unshaped
 from bayesrule.data import Inputs
 from bayesrule.naming import unknown
 
-Structure = Literal["diagonal", "kronecker", "dense"]
+Structure = Literal["diagonal", "kronecker", "lowrank", "dense"]
 STRUCTURES: tuple[str, ...] = get_args(Structure)
 DENSE_UP_TO = 1024
 """A layer without a Kronecker form gets a dense block up to so many numbers, and a diagonal above."""
@@ -64,10 +65,12 @@ def last_layer(model: nn.Module, x: Inputs) -> list[str]:
     )
 
 
-def plan(structure: Structure, watched: Watched) -> tuple[list[Sum], dict[str, str]]:
+def plan(structure: Structure, rank: int, watched: Watched) -> tuple[list[Sum], dict[str, str]]:
     """What is to be added up, given a pass through the model; and the layers that fell back."""
     if structure == "diagonal":
         return [DiagonalSum(watched.parameters)], {}
+    if structure == "lowrank":
+        return [LowRankSum(watched.parameters, rank)], {}
     if structure == "dense":
         size = sum(p.numel() for p in watched.parameters.values())
         like = next(iter(watched.parameters.values()))

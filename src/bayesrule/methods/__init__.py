@@ -7,13 +7,14 @@ from bayesrule.methods.base import Learner, Method, Plan
 from bayesrule.methods.bbb import BBB
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.ensemble import DropoutEnsemble, Ensemble
+from bayesrule.methods.laplace import Laplace
 from bayesrule.methods.natural import IVON, OGN, VOGN, VON, Vadam
 from bayesrule.methods.point import MAP, MLE
 from bayesrule.methods.swag import SWAG
 
 AVAILABLE: dict[str, type[Method]] = {
     method.name: method
-    for method in (MLE, MAP, MCDropout, Ensemble, DropoutEnsemble, SWAG, BBB, IVON, VOGN, OGN, VON, Vadam)
+    for method in (MLE, MAP, MCDropout, Ensemble, DropoutEnsemble, SWAG, Laplace, BBB, IVON, VOGN, OGN, VON, Vadam)
 }
 
 
@@ -21,7 +22,7 @@ def available() -> set[str]:
     """The names that ``br.fit(method=...)`` takes.
 
     >>> sorted(available())
-    ['bbb', 'dropout-ensemble', 'ensemble', 'ivon', 'map', 'mc-dropout', 'mle', 'ogn', 'swag', 'vadam', 'vogn', 'von']
+    ['bbb', 'dropout-ensemble', 'ensemble', 'ivon', 'laplace', 'map', 'mc-dropout', 'mle', 'ogn', 'swag', ...]
     """
     return set(AVAILABLE)
 
@@ -51,6 +52,7 @@ __all__ = [
     "VON",
     "DropoutEnsemble",
     "Ensemble",
+    "Laplace",
     "Learner",
     "MCDropout",
     "Method",

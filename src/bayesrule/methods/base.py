@@ -12,7 +12,7 @@ from bayesrule.data import Batch
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import Named
-from bayesrule.posteriors import Context, Posterior
+from bayesrule.posteriors import Context, Posterior, match
 from bayesrule.task import Task
 
 Logs = dict[str, Tensor]
@@ -55,15 +55,27 @@ class Learner(ABC):
     def posterior(self) -> Posterior:
         """What is known now."""
 
+    def settle(self, posterior: Posterior, held: Batch) -> Posterior:
+        """The posterior with what held-out data, in the user's units, tell better: unknowns of the likelihood."""
+        return match(posterior, held)
+
 
 class Method(Named, ABC):
-    """A way to a posterior: a frozen dataclass of documented fields."""
+    """A way to a posterior: a frozen dataclass of documented fields.
+
+    ``post_hoc``: whether it can take a trained module as it is, ``epochs=0``.
+    """
 
     summary: ClassVar[str]
+    post_hoc: ClassVar[bool] = False
 
     @abstractmethod
     def start(self, task: Task, plan: Plan) -> Learner:
         """Begin to learn a task."""
+
+    def holds_out(self, task: Task) -> bool:
+        """Whether some data are to be held out where nobody says: to settle what is unknown of the likelihood."""
+        return bool(task.likelihood.unknowns())
 
 
 def context(task: Task, likelihood: Likelihood) -> Context:

@@ -39,6 +39,10 @@ class Ensemble(Method):
         """Start each member from weights drawn anew."""
         return EnsembleLearner(task, [self.base.start(_fresh(task), plan) for _ in range(self.members)])
 
+    def holds_out(self, task: Task) -> bool:
+        """As the members have it."""
+        return self.base.holds_out(task)
+
 
 @dataclass(frozen=True)
 class DropoutEnsemble(Ensemble):

@@ -27,6 +27,7 @@ class MAP(Method):
 
     name: ClassVar[str] = "map"
     summary: ClassVar[str] = "one network at the mode of the posterior"
+    post_hoc: ClassVar[bool] = True
     lr: float = 1e-2
 
     def start(self, task: Task, plan: Plan) -> PointLearner:
@@ -43,6 +44,7 @@ class MLE(Method):
 
     name: ClassVar[str] = "mle"
     summary: ClassVar[str] = "one network at the maximum of the likelihood"
+    post_hoc: ClassVar[bool] = True
     lr: float = 1e-2
 
     def start(self, task: Task, plan: Plan) -> PointLearner:

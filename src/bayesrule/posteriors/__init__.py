@@ -5,7 +5,9 @@ from __future__ import annotations
 from bayesrule.posteriors.base import Context, Posterior, load
 from bayesrule.posteriors.dropout import Dropout
 from bayesrule.posteriors.gaussian import Gaussian
+from bayesrule.posteriors.linearised import Linearised
+from bayesrule.posteriors.matching import match
 from bayesrule.posteriors.mixture import Mixture
 from bayesrule.posteriors.particles import Particles
 
-__all__ = ["Context", "Dropout", "Gaussian", "Mixture", "Particles", "Posterior", "load"]
+__all__ = ["Context", "Dropout", "Gaussian", "Linearised", "Mixture", "Particles", "Posterior", "load", "match"]

@@ -82,16 +82,18 @@ class Posterior(ABC):
         """
         if samples < 1:
             raise ValueError(f"samples must be at least 1, not {samples}")
-        x = self.inputs(x)
-        generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            outputs = self.outputs(x, samples, generator)
+            prediction = self.prediction(self.inputs(x), samples, torch.Generator().manual_seed(seed))
+        targets = self.context.scaling.targets
+        return prediction if targets is None else prediction.rescaled(targets.loc, targets.scale)
+
+    def prediction(self, x: Inputs, samples: int, generator: torch.Generator) -> Prediction:
+        """`predict` in the network's units."""
+        outputs = self.outputs(x, samples, generator)
         if not bool(outputs.isfinite().all()):
             row = int((~outputs.isfinite()).transpose(0, 1).flatten(1).any(1).nonzero()[0])
             raise ValueError(f"the network's outputs at row {row} are NaN or infinite under some sampled weights")
-        prediction = self.likelihood.predict(outputs)
-        targets = self.context.scaling.targets
-        return prediction if targets is None else prediction.rescaled(targets.loc, targets.scale)
+        return self.likelihood.predict(outputs)
 
     def save(self, path: str | Path) -> None:
         """Write the posterior with all that a prediction needs, except the module's code, to one file, atomically."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -20,12 +20,15 @@ from bayesrule.predictions.numbers import Numbers
 class Reals(Numbers):
     """A mixture of S normal distributions, from means ``[S, B, ...]`` and standard deviations that broadcast to them.
 
+    ``stds`` are those of the noise. A sample may stand for a whole Gaussian of networks, such as those of a linearised
+    one: ``spreads`` are the standard deviations of its mean, 0 for a single network.
+
     ::
 
         mean      = mean_s means_s
-        aleatoric = mean_s stds_s²                    the noise of y
-        epistemic = mean_s (means_s − mean)²          the networks' disagreement
-        variance  = aleatoric + epistemic             all three in units of y²
+        aleatoric = mean_s stds_s²                               the noise of y
+        epistemic = mean_s (means_s − mean)² + spreads_s²        the networks' disagreement
+        variance  = aleatoric + epistemic                        all three in units of y²
 
     Quantiles and intervals are of the mixture itself, not of a normal distribution with its moments.
 
@@ -39,19 +42,29 @@ class Reals(Numbers):
 
     means: Tensor
     stds: Tensor
+    spreads: Tensor = field(default_factory=lambda: torch.zeros(()))
 
     def __post_init__(self) -> None:
         sampled("means", self.means, "S, B")
         if not (self.stds > 0).all():
             worst = float(self.stds[~(self.stds > 0)][0])
             raise ValueError(f"stds must be positive: got {worst:g}; floor them above 0")
+        if not (self.spreads >= 0).all():
+            raise ValueError(f"spreads must not be negative: got {float(self.spreads.min()):g}")
+        for name in ("stds", "spreads"):
+            object.__setattr__(self, name, self._like_means(name, getattr(self, name)))
+
+    def _like_means(self, name: str, values: Tensor) -> Tensor:
         try:
-            stds = self.stds.to(self.means).expand(self.means.shape)
+            return values.to(self.means).expand(self.means.shape)
         except RuntimeError:
-            raise ValueError(
-                f"stds must broadcast to means: got stds {list(self.stds.shape)} and means {list(self.means.shape)}"
-            ) from None
-        object.__setattr__(self, "stds", stds)
+            shapes = f"{name} {list(values.shape)} and means {list(self.means.shape)}"
+            raise ValueError(f"{name} must broadcast to means: got {shapes}") from None
+
+    @cached_property
+    def widths(self) -> Tensor:
+        """The standard deviation of y under each sample, noise and spread."""
+        return torch.hypot(self.stds, self.spreads)
 
     @property
     def shape(self) -> torch.Size:
@@ -71,21 +84,21 @@ class Reals(Numbers):
     @cached_property
     def epistemic(self) -> Tensor:
         """Population variance of the networks' means."""
-        return self.means.var(0, correction=0)
+        return self.means.var(0, correction=0) + self.spreads.square().mean(0)
 
     def target(self, y: Tensor) -> Tensor:
         """Finite real numbers in the dtype of the means."""
         return targets.reals(y, self.shape).to(self.means)
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """Log of ``mean_s N(y; means_s, stds_s²)``."""
-        z = (self.target(y) - self.means) / self.stds
-        return log_mean(-z.square() / 2 - self.stds.log() - math.log(2 * math.pi) / 2)
+        """Log of ``mean_s N(y; means_s, stds_s² + spreads_s²)``."""
+        z = (self.target(y) - self.means) / self.widths
+        return log_mean(-z.square() / 2 - self.widths.log() - math.log(2 * math.pi) / 2)
 
     def cdf(self, y: float | Tensor) -> Tensor:
         """Probability of a value up to ``y``, a number or a tensor of the targets' shape."""
         y = self.target(y) if isinstance(y, Tensor) and y.ndim else y
-        return ndtr((y - self.means) / self.stds).mean(0)
+        return ndtr((y - self.means) / self.widths).mean(0)
 
     def quantile(self, q: float | Tensor) -> Tensor:
         """The y with ``cdf(y) = q``, of the targets' shape; ``[Q, B, ...]`` for a tensor ``[Q]``.
@@ -95,7 +108,7 @@ class Reals(Numbers):
         if isinstance(q, Tensor) and q.ndim:
             return torch.stack([self.quantile(float(level)) for level in q])
         level = fraction("q", float(q))
-        parts = self.means + self.stds * ndtri(torch.as_tensor(level, dtype=torch.float64)).to(self.means)
+        parts = self.means + self.widths * ndtri(torch.as_tensor(level, dtype=torch.float64)).to(self.means)
         return bisect(parts.amin(0), parts.amax(0), lambda y: self.cdf(y) < level)
 
     def crps(self, y: Tensor) -> Tensor:
@@ -105,21 +118,21 @@ class Reals(Numbers):
 
             crps = E|Y − y| − ½ E|Y − Y'|      and      E|N(m, v)| = m (2Φ(m/√v) − 1) + 2 √v φ(m/√v)
         """
-        spread = self.stds.sum(0) / math.sqrt(math.pi)  # ½ Σ_s E|Y_s − Y'_s|; then the pairs s < t, one s at a time
+        spread = self.widths.sum(0) / math.sqrt(math.pi)  # ½ Σ_s E|Y_s − Y'_s|; then the pairs s < t, one s at a time
         for s in range(self.samples - 1):
             between = self.means[s] - self.means[s + 1 :]
-            spread = spread + _mean_abs(between, torch.hypot(self.stds[s], self.stds[s + 1 :])).sum(0)
-        return _mean_abs(self.target(y) - self.means, self.stds).mean(0) - spread / self.samples**2
+            spread = spread + _mean_abs(between, torch.hypot(self.widths[s], self.widths[s + 1 :])).sum(0)
+        return _mean_abs(self.target(y) - self.means, self.widths).mean(0) - spread / self.samples**2
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Values ``[n, B, ...]``."""
         networks = self._networks(n, generator)
-        return torch.normal(self.means[networks], self.stds[networks], generator=generator)
+        return torch.normal(self.means[networks], self.widths[networks], generator=generator)
 
     def rescaled(self, loc: float | Tensor, scale: float | Tensor) -> Reals:
         """The prediction of ``loc + scale · y``, for positive ``scale``."""
         loc, scale = (torch.as_tensor(v, dtype=self.means.dtype, device=self.means.device) for v in (loc, scale))
-        return Reals(self.means * scale + loc, self.stds * scale)
+        return Reals(self.means * scale + loc, self.stds * scale, self.spreads * scale)
 
 
 def _mean_abs(mean: Tensor, std: Tensor) -> Tensor:

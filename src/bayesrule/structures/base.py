@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,6 +54,17 @@ class Structure(Named, ABC):
         """
         return j @ self.multiply(j).mT
 
+    def to(self, dtype: torch.dtype) -> Structure:
+        """The same in another precision."""
+        fields = {f.name: _to(getattr(self, f.name), dtype) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return type(self)(**fields)
+
     def log_prob(self, v: Tensor) -> Tensor:
         """log N(v; 0, Σ) = −½ (vᵀ Σ⁻¹ v + log |Σ| + P log 2π)."""
         return -0.5 * (self.quadratic(v) + self.logdet() + self.size * math.log(2 * math.pi))
+
+
+def _to(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, list):
+        return [_to(each, dtype) for each in value]
+    return value.to(dtype) if isinstance(value, Tensor | Structure) else value

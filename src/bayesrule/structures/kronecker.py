@@ -107,7 +107,7 @@ class Kronecker(Structure):
 
     def _to_eigen(self, v: Tensor) -> Tensor:
         """Uᵀ W V of vec W [..., P], as [..., O, I]."""
-        return self.left.T @ (to_matrix(v, *self.variance.shape, self.bias) @ self.right)
+        return self.left.T @ (to_matrix(v, len(self.left), len(self.right), self.bias) @ self.right)
 
     def _from_eigen(self, w: Tensor) -> Tensor:
         """Vec U W Vᵀ [..., P] of W [..., O, I]."""

@@ -32,7 +32,7 @@ from bayesrule.seeds import mixed
 from bayesrule.task import Task, default_prior
 from bayesrule.training.callbacks import Callback, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
-from bayesrule.training.matching import check, hold_out, match
+from bayesrule.training.matching import check, hold_out
 from bayesrule.training.settings import DATA, Settings, default_batch_size, default_epochs
 
 START, ORDER, NOISE, END, HELD = range(5)  # what a seed is for
@@ -67,7 +67,8 @@ def fit(
         likelihood: a name or object; None: integers are classes, floats are reals with normal noise.
         prior: a prior, the name of a scale rule, or None: Kaiming's scale for reals, one otherwise.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
-        epochs: passes over the data; None: enough for 2000 steps, at least 10 and at most 100.
+        epochs: passes over the data; None: enough for 2000 steps, at least 10 and at most 100; 0: the model is
+            trained already, and taken as it is.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
         seed: the same seed gives the same posterior.
         val: held-out ``(X, y)`` in the user's units, or the share of the training data to hold out: ``val_nll`` is
@@ -166,7 +167,7 @@ class _Run:
             check(task, held)
         else:
             assert not isinstance(settings.val, str)
-            task, held = hold_out(task, settings.val, mixed(settings.seed, HELD))
+            task, held = hold_out(task, settings.method, settings.val, mixed(settings.seed, HELD))
         plan = Plan(settings.epochs, task.data.steps(settings.batch_size), settings.batch_size)
         with _seeded(settings.seed, START):
             learner = settings.method.start(task, plan)
@@ -252,9 +253,7 @@ class _Run:
         self._state()
         with _seeded(self.settings.seed, END):
             posterior = self.learner.posterior()
-        if self.held is not None:
-            match(posterior, self.held)
-        return posterior
+        return posterior if self.held is None else self.learner.settle(posterior, self.held)
 
     def _checkpoint(self) -> None:
         if self.folder is None or processes.rank():

@@ -32,14 +32,14 @@ class Settings:
     val: float | str | None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
+        for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
             object.__setattr__(self, name, int(value))
-        if isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or self.seed < 0:
-            raise ValueError(f"seed must be a whole number of at least 0, not {self.seed!r}")
-        object.__setattr__(self, "seed", int(self.seed))
+        if not self.epochs and not self.method.post_hoc:
+            able = ", ".join(sorted(name for name, kind in methods.AVAILABLE.items() if kind.post_hoc))
+            raise ValueError(f"epochs must be at least 1 for {self.method.name}: 0 is for {able} on a trained module")
 
     def state(self) -> dict[str, Tree]:
         """Plain data, for a file."""

@@ -1,0 +1,137 @@
+"""From the covariance of weights to that of outputs: J Σ Jᵀ for every example, without J where there is a way around.
+
+The gradients of output k of a Linear layer are g_k aᵀ. In the eigenvectors of Σ = (U ⊗ V) diag(v) (U ⊗ V)ᵀ
+
+    (J Σ Jᵀ)_kl = Σ_o (Uᵀ g_k)_o (Uᵀ g_l)_o z_o,    z_o = Σ_i v_oi (Vᵀ a)_i²,
+
+so that P numbers are never written out for an output. A diagonal Σ is the same with U = V = I.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from bayesrule.curvature.forms import Form, Outer, pieces
+from bayesrule.curvature.jacobians import units
+from bayesrule.curvature.sums import gradients
+from bayesrule.curvature.watched import Forms, Watched
+from bayesrule.data import Inputs, inputs
+from bayesrule.structures import Blocks, Diagonal, Kronecker, Scaled, Structure
+
+
+def propagate(model: nn.Module, x: Inputs, covariance: Structure, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """f(x) [B, ...] and J Σ Jᵀ [B, K, K], K outputs of an example flattened, Σ over the parameters ``names`` in order.
+
+    One backward pass for each output. The model is copied, and run in eval mode.
+
+    >>> model = nn.Linear(2, 1, bias=False)
+    >>> propagate(model, torch.tensor([[1.0, 2.0]]), Diagonal(torch.tensor([1.0, 0.25])), ["weight"])[1]
+    tensor([[[2.]]])
+    """
+    watched = Watched(model, names)
+    parameters = {name: watched.parameters[name] for name in names}
+    parts = _parts(covariance, parameters)
+    found: list[tuple[Tensor, Tensor]] = []
+    for piece in _blocks(x, watched):
+        outputs = watched.run(piece)
+        columns = [forms for each in watched.columns(outputs, units(outputs)) for forms in each.forms]
+        with torch.no_grad():
+            total = outputs.detach().new_zeros(len(outputs), len(columns), len(columns))
+            for part, own in parts:
+                total += _along(part, own, columns, len(outputs))
+        found.append((outputs.detach(), total))
+        watched.forget()
+    return torch.cat([f for f, _ in found]), torch.cat([variance for _, variance in found])
+
+
+def _blocks(x: Inputs, watched: Watched) -> Iterator[Inputs]:
+    """As many examples at a time as have room for the gradients of all outputs."""
+    count = inputs.length(x)
+    if not count:
+        raise ValueError("x must hold at least one example: got none")
+    with torch.no_grad():
+        width = watched.run(inputs.take(x, torch.arange(1)))[0].numel()
+    watched.forget()
+    step = max(1, inputs.block(x) // max(1, width))
+    return (inputs.take(x, torch.arange(start, min(start + step, count))) for start in range(0, count, step))
+
+
+def _parts(covariance: Structure, parameters: Mapping[str, Tensor]) -> list[tuple[Structure, dict[str, Tensor]]]:
+    """Every part of a covariance with the parameters that it is over."""
+    if not isinstance(covariance, Blocks):
+        return [(covariance, dict(parameters))]
+    found: list[tuple[Structure, dict[str, Tensor]]] = []
+    left = list(parameters.items())
+    for part in covariance.parts:
+        own: dict[str, Tensor] = {}
+        while left and sum(p.numel() for p in own.values()) < part.size:
+            name, p = left.pop(0)
+            own[name] = p
+        found += _parts(part, own)
+    return found
+
+
+def _along(part: Structure, own: Mapping[str, Tensor], columns: list[Forms], examples: int) -> Tensor:
+    """J Σ Jᵀ of one part."""
+    if isinstance(part, Diagonal):
+        variances = torch.split(part.variance, [p.numel() for p in own.values()])
+        each = zip(own.items(), variances, strict=True)
+        return sum(
+            (_diagonal(v.view(p.shape[0] if p.ndim else 1, -1), {k: p}, columns, examples) for (k, p), v in each),
+            torch.zeros(()),
+        )
+    plain = part.part if isinstance(part, Scaled) else part
+    if isinstance(plain, Kronecker):
+        sides = _sides(columns, *own)
+        if sides is not None:
+            scale = part.scale if isinstance(part, Scaled) else None
+            return _separate(plain, scale, *sides)
+    return _written(part, own, columns, examples)
+
+
+def _diagonal(variance: Tensor, own: Mapping[str, Tensor], columns: list[Forms], examples: int) -> Tensor:
+    """Of one parameter with a variance for each number, [O, I]."""
+    sides = _sides(columns, *own)
+    if sides is None:
+        return _written(Diagonal(variance.flatten()), own, columns, examples)
+    left, right = sides
+    return _weighted(left, right.square() @ variance.T)
+
+
+def _separate(part: Kronecker, scale: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+    """Of a Linear layer, bias and all, from g [B, K, O] and a [B, I]."""
+    right = torch.cat([right, right.new_ones(len(right), 1)], 1) if part.bias else right
+    if scale is not None:  # one number for the weight, one for the bias
+        columns = scale[0].repeat(right.shape[1])
+        columns[-1] = scale[-1]
+        right = right * columns
+    return _weighted(left @ part.left, (right @ part.right).square() @ part.variance.T)
+
+
+def _weighted(left: Tensor, weights: Tensor) -> Tensor:
+    """Σ_o left_ko left_lo weights_o for every example: [B, K, K] from [B, K, O] and [B, O]."""
+    return (left * weights[:, None]) @ left.mT
+
+
+def _sides(columns: list[Forms], name: str, *others: str) -> tuple[Tensor, Tensor] | None:
+    """The g [B, K, O] and a [B, I] of a weight whose gradients are g_k aᵀ, if they are; other names are its bias."""
+    found: list[list[Form]] = [forms.get(name, []) for forms in columns]
+    if len(others) > 1 or not all(len(uses) == 1 and isinstance(uses[0], Outer) for uses in found):
+        return None
+    outers = [uses[0] for uses in found]
+    first = outers[0]
+    assert isinstance(first, Outer)
+    left = [each.left for each in outers if isinstance(each, Outer) and each.right is first.right]
+    return (torch.stack(left, 1), first.right) if len(left) == len(columns) else None
+
+
+def _written(part: Structure, own: Mapping[str, Tensor], columns: list[Forms], examples: int) -> Tensor:
+    """With J written out, a few examples at a time."""
+    found = []
+    for rows in pieces(examples, part.size * len(columns)):
+        j = torch.stack([gradients(forms, own, rows) for forms in columns], 1)
+        found.append(part.variance_along(j))
+    return torch.cat(found)

@@ -1,0 +1,59 @@
+"""The stiffest directions of a curvature, from one pass over the data.
+
+G = Σ_k Σ_i g_ik g_ikᵀ is met with a few random vectors Ω [P, S] only. From Y = G Ω comes Nyström's approximation
+
+    G ≈ Y (Ωᵀ Y)⁺ Yᵀ,
+
+which is exact if G has rank S or less, never above G, and close where the eigenvalues fall off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from bayesrule.curvature.blocks import LowRankBlock
+from bayesrule.curvature.forms import pieces
+from bayesrule.curvature.limits import check_memory
+from bayesrule.curvature.sums import gradients, zeros
+from bayesrule.curvature.watched import Columns
+
+MORE = 2
+"""Random vectors for each direction that is kept: the more, the closer."""
+
+
+class LowRankSum:
+    """The ``rank`` stiffest directions of Σ_k Σ_i g_ik g_ikᵀ.
+
+    The random vectors are the same in every run; 4·P·S operations for each gradient.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], rank: int) -> None:
+        self.parameters, self.rank = parameters, rank
+        like = next(iter(parameters.values()))
+        size = sum(p.numel() for p in parameters.values())
+        width = min(MORE * rank, size)
+        what = f"{width} random vectors of {size:,} numbers, twice,"
+        check_memory(what, 2 * size * width, like, "take a lower rank, or structure='diagonal'")
+        draws = torch.randn(size, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        self.probes = torch.linalg.qr(draws).Q.to(zeros(like))
+        self.images = torch.zeros_like(self.probes)
+
+    def add(self, columns: Columns) -> None:
+        """The gradients of some columns, as many examples at a time as there is room."""
+        for rows in pieces(columns.examples, len(self.probes)):
+            for forms in columns.forms:
+                g = gradients(forms, self.parameters, rows)
+                self.images.addmm_(g.T, g @ self.probes)
+
+    def block(self) -> LowRankBlock:
+        """The directions: with Ωᵀ Y = V diag(e) Vᵀ the left singular vectors of Y V e^−½, times its singular values."""
+        images = self.images.double()
+        inner = self.probes.double().T @ images
+        values, vectors = torch.linalg.eigh((inner + inner.T) / 2)
+        kept = values > values[-1].clamp(min=0) * len(values) * torch.finfo(self.images.dtype).eps
+        factor = images @ (vectors[:, kept] / values[kept].sqrt())
+        left, sizes, _ = torch.linalg.svd(factor, full_matrices=False)
+        return LowRankBlock(tuple(self.parameters), (left * sizes)[:, : self.rank].to(self.images.dtype))

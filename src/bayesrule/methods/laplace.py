@@ -1,0 +1,253 @@
+"""Laplace's method: a Gaussian about the mode, as wide as the loss is flat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, get_args
+
+import torch
+from torch import Tensor
+
+from bayesrule import modules
+from bayesrule.curvature import Curvature, Evidence, Scatter, Tuning, curvature
+from bayesrule.curvature.evidence import Grouping, group
+from bayesrule.curvature.plans import STRUCTURES
+from bayesrule.curvature.roots import LABELS
+from bayesrule.data import Batch
+from bayesrule.files import Tree
+from bayesrule.likelihoods import Likelihood
+from bayesrule.methods.base import Learner, Logs, Method, Plan
+from bayesrule.methods.point import PointLearner
+from bayesrule.naming import unknown
+from bayesrule.optim import Group
+from bayesrule.posteriors import Context, Gaussian, Linearised, Posterior
+from bayesrule.posteriors.linearised import LINKS, check_link
+from bayesrule.priors import Gaussian as GaussianPrior
+from bayesrule.priors import Prior, Structured
+from bayesrule.priors.independent import Value
+from bayesrule.structures import Diagonal
+from bayesrule.task import Task
+
+WEIGHTS = "weights"
+TUNE = ("evidence", "held-out", "nothing")
+Judge = Callable[[Mapping[str, float]], tuple[float, Posterior]]
+"""The score of held-out data under some factors, and the posterior that they make."""
+FEW = 4096  # weights, of which a dense matrix is no trouble
+BATCH = 256  # examples at a time for the curvature
+STEPS = (-4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # powers of 10 for held-out data
+
+
+@dataclass(frozen=True)
+class Laplace(Method):
+    """q(w) = N(w*, (G/η + S⁻¹)⁻¹): w* the mode, as `MAP` finds it, G the generalised Gauss–Newton matrix of the loss
+    there, S the variances of a Gaussian prior (MacKay 1992; Immer 2021).
+
+    With ``epochs=0`` the module is taken as it is: Laplace's method after the fact, for a network that is trained.
+
+    ``subset``: the weights that are uncertain, ``"all"``, ``"last-layer"``, or names of parameters or layers; None:
+    all where they are at most 4096, those of the last layer otherwise. ``structure``: of G, ``"diagonal"``,
+    ``"kronecker"``, ``"lowrank"`` or ``"dense"``. ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
+    `br.curvature.curvature`. ``tune``: what settles the prior's precision and the noise, the ``"evidence"``,
+    ``"held-out"`` data, or ``"nothing"``. ``precision``: how many factors on the prior's precision are tuned,
+    ``"one"``, one for each ``"layer"`` or for each ``"parameter"``. ``every``: epochs between tunings while
+    training; 0 tunes at the end. ``predictive``: by the tangent, ``"sampling"``, ``"probit"`` or ``"bridge"``, see
+    `br.posteriors.Linearised`; or by drawn ``"weights"``. ``rank``: directions that a low-rank structure keeps.
+    ``lr``: Adam's learning rate after the warm-up.
+    """
+
+    name: ClassVar[str] = "laplace"
+    summary: ClassVar[str] = "a Gaussian about the mode, as wide as the loss is flat"
+    post_hoc: ClassVar[bool] = True
+    subset: str | tuple[str, ...] | None = None
+    structure: str = "dense"
+    labels: str = "exact"
+    tune: str = "evidence"
+    precision: str = "one"
+    every: int = 0
+    predictive: str = "sampling"
+    rank: int = 32
+    lr: float = 1e-2
+
+    def __post_init__(self) -> None:
+        _one_of("structure", self.structure, STRUCTURES)
+        _one_of("labels", self.labels, LABELS)
+        _one_of("tune", self.tune, TUNE)
+        _one_of("precision", self.precision, get_args(Grouping))
+        _one_of("predictive", self.predictive, (*LINKS, WEIGHTS))
+        if self.every < 0 or (self.every and self.tune != "evidence"):
+            rule = "every must be at least 0, and 0 unless tune is 'evidence'"
+            raise ValueError(f"{rule}, not {self.every} with tune={self.tune!r}")
+        if self.rank < 1:
+            raise ValueError(f"rank must be at least 1, not {self.rank}")
+        if self.subset not in (None, "all", "last-layer"):
+            names = self.subset.split(",") if isinstance(self.subset, str) else self.subset or ()
+            object.__setattr__(self, "subset", tuple(name.strip() for name in names))
+
+    def start(self, task: Task, plan: Plan) -> LaplaceLearner:
+        """MAP, and the curvature at its end."""
+        normal(task.prior, task.parameters())
+        if self.predictive != WEIGHTS:
+            check_link(self.predictive, task.likelihood)
+        return LaplaceLearner(self, PointLearner(task, plan, Group(lr=self.lr)))
+
+    def holds_out(self, task: Task) -> bool:
+        """The evidence needs no data beside those of the training."""
+        return self.tune == "held-out" or (self.tune == "nothing" and super().holds_out(task))
+
+
+class LaplaceLearner(Learner):
+    """A point learner, and what its end is worth."""
+
+    def __init__(self, method: Laplace, base: PointLearner) -> None:
+        self.method, self.base = method, base
+
+    def step(self, batch: Batch) -> Logs:
+        """A step of the point learner; now and then the prior and the noise are settled anew."""
+        logs = self.base.step(batch)
+        every = self.method.every * self.base.plan.steps_per_epoch
+        if every and self.base.steps % every == 0:
+            self._retune()
+        return logs
+
+    def _retune(self) -> None:
+        evidence = self._evidence(self._curvature())
+        found, task = evidence.tuned(self._grouping), self.base.task
+        self.base.task = task.with_prior(scaled(task.prior, task.parameters(), found))
+        with torch.no_grad():
+            for value in self.base.unknowns.values():
+                value += 0.5 * found.noise.log()
+
+    @property
+    def _grouping(self) -> Grouping:
+        precision = self.method.precision
+        return "one" if precision == "one" else "layer" if precision == "layer" else "parameter"
+
+    def posterior(self) -> Posterior:
+        """The Gaussian at the mode, under the prior and the noise of the largest evidence unless these stay."""
+        found = self._curvature()
+        evidence = self._evidence(found)
+        tuned = self.method.tune == "evidence"
+        tuning = evidence.tuned(self._grouping) if tuned else Tuning.neutral(evidence.squares)
+        return self._approximation(found, evidence, tuning)
+
+    def settle(self, posterior: Posterior, held: Batch) -> Posterior:
+        """With ``tune="held-out"``: the factors on the precision under which held-out data are the most probable."""
+        if self.method.tune != "held-out":
+            return super().settle(posterior, held)
+        found = self._curvature()
+        evidence = self._evidence(found)
+
+        def judged(factors: Mapping[str, float]) -> tuple[float, Posterior]:
+            one = torch.ones((), dtype=torch.float64)
+            known = {key: torch.tensor(value, dtype=torch.float64) for key, value in factors.items()}
+            tuning = Tuning({name: known[group(name, self._grouping)] for name in evidence.squares}, one)
+            there = super(LaplaceLearner, self).settle(self._approximation(found, evidence, tuning), held)
+            return float(-there.predict(held.x).log_prob(held.y).mean()), there
+
+        return search(judged, {group(name, self._grouping) for name in evidence.squares})
+
+    def _curvature(self) -> Curvature:
+        """G at the present weights, over all training data."""
+        method, likelihood = self.method, self.base.learnt()
+        few = sum(p.numel() for p in self.base.parameters.values()) <= FEW
+        batches = ((batch.x, batch.y) for batch in self.base.task.data.ordered(BATCH))
+        return curvature(
+            self.base.network,
+            batches,
+            likelihood,
+            method.structure,  # type: ignore[arg-type]
+            method.subset or ("all" if few else "last-layer"),
+            method.labels,  # type: ignore[arg-type]
+            generator=torch.default_generator,
+            rank=method.rank,
+        )
+
+    def _evidence(self, found: Curvature) -> Evidence:
+        task, likelihood = self.base.task, self.base.learnt()
+        own = {name: self.base.parameters[name] for name in found.shapes}
+        scales, means = normal(task.prior, own)
+        offsets = {name: w.detach() - means[name] for name, w in own.items()}
+        return Evidence.of(found, offsets, scales, scatter(likelihood, found, task), task.temperature)
+
+    def _approximation(self, found: Curvature, evidence: Evidence, tuning: Tuning) -> Posterior:
+        """The Gaussian under these factors, with the story of how it came about."""
+        task, likelihood = self.base.task, self.base.learnt()
+        unknowns = {name: u + 0.5 * tuning.noise.log().to(u.dtype) for name, u in likelihood.unknowns().items()}
+        own = {name: self.base.parameters[name] for name in found.shapes}
+        settled = scaled(task.prior, own, tuning)
+        info = {
+            "log_evidence": float(evidence.log(tuning)),
+            "prior_scale": {name: float(torch.as_tensor(s).mean()) for name, s in normal(settled, own)[0].items()},
+            "fallbacks": dict(found.fallbacks),
+        }
+        context = Context(task.model, likelihood.with_unknowns(unknowns), task.data.scaling, {"laplace": info})
+        rest = {k: p for k, p in self.base.parameters.items() if k not in own} | modules.fixed(self.base.network)
+        parts = modules.copies(own), evidence.covariance(tuning), modules.copies(rest), context
+        return Gaussian(*parts) if self.method.predictive == WEIGHTS else Linearised(*parts, self.method.predictive)
+
+    def state_dict(self) -> Tree:
+        """That of the point learner, and the prior as it was settled."""
+        scales, means = normal(self.base.task.prior, self.base.parameters)
+        return {"base": self.base.state_dict(), "scales": scales, "means": means}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Undo `state_dict`."""
+        self.base.load_state_dict(state["base"])
+        self.base.task = replace(self.base.task, prior=GaussianPrior(state["scales"], state["means"]))
+
+
+def normal(prior: Prior, parameters: Mapping[str, Tensor]) -> tuple[dict[str, Value], dict[str, Value]]:
+    """The deviations and means of a prior of independent normal weights, by name; an error for any other.
+
+    >>> normal(GaussianPrior(2.0).resolve(torch.nn.Linear(1, 1)), {"bias": torch.zeros(1)})
+    ({'bias': 2.0}, {'bias': 0.0})
+    """
+    if isinstance(prior, GaussianPrior):
+        scales, means = prior.bound(parameters)
+        return dict(zip(parameters, scales, strict=True)), dict(zip(parameters, means, strict=True))
+    if isinstance(prior, Structured) and isinstance(prior.covariance, Diagonal):
+        deviations = modules.unflatten(prior.covariance.variance.sqrt(), prior.mean)
+        return {name: deviations[name] for name in parameters}, {name: prior.mean[name] for name in parameters}
+    raise ValueError(
+        f"laplace takes a prior of independent normal weights, not {prior.name!r}: br.priors.Gaussian, or a Gaussian "
+        "posterior with a diagonal covariance"
+    )
+
+
+def scaled(prior: Prior, parameters: Mapping[str, Tensor], tuning: Tuning) -> GaussianPrior:
+    """The prior with √t times its deviations, of the parameters that were tuned."""
+    scales, means = normal(prior, parameters)
+    factors = {name: math.sqrt(float(t)) for name, t in tuning.variances.items()}
+    return GaussianPrior({name: scale * factors.get(name, 1.0) for name, scale in scales.items()}, means)
+
+
+def scatter(likelihood: Likelihood, found: Curvature, task: Task) -> Scatter:
+    """What of the loss depends on the noise, if that is to be learnt."""
+    if not likelihood.unknowns():
+        return Scatter(found.loss)
+    y = next(iter(task.data.ordered(1))).y
+    numbers = found.examples * y[0].numel()
+    perfect = -float(likelihood.log_prob(y, y).double().sum()) * found.examples
+    return Scatter(found.loss, found.loss - perfect, numbers)
+
+
+def search(judge: Judge, keys: Iterable[str]) -> Posterior:
+    """The posterior of the least score: all factors together first, then one after the other."""
+    keys = sorted(keys)
+    chosen = dict.fromkeys(keys, 1.0)
+    best, posterior = judge(chosen)
+    for moved in (keys, *([key] for key in keys if len(keys) > 1)):
+        start = dict(chosen)
+        for power in STEPS:
+            tried = start | {key: start[key] * 10**power for key in moved}
+            score, there = judge(tried)
+            if score < best:
+                best, posterior, chosen = score, there, tried
+    return posterior
+
+
+def _one_of(field: str, value: str, valid: Iterable[str]) -> None:
+    if value not in valid:
+        raise unknown(f"{field} of laplace", value, valid)

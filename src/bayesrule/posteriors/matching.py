@@ -1,0 +1,43 @@
+"""What is unknown of a likelihood, settled on data that the weights have not seen.
+
+Residuals on the training data flatter a network, and the more so the longer it trains; noise learnt from them makes
+intervals too narrow. Held-out data give the noise that predictions really have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from bayesrule.data import Batch
+from bayesrule.posteriors.base import Posterior
+
+
+def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
+    """The posterior, the unknowns of its likelihood set to the most probable ones for held-out data.
+
+    u* = argmax_u Σ_i log 1/S Σ_s p(y_i | f_s(x_i), u), by L-BFGS.
+    """
+    context = posterior.context
+    unknowns = {name: value.double().requires_grad_() for name, value in context.likelihood.unknowns().items()}
+    if not unknowns:
+        return posterior
+    targets = context.scaling.targets
+    with torch.no_grad():
+        outputs = posterior.outputs(posterior.inputs(held.x), samples, torch.Generator().manual_seed(0)).double()
+    y = held.y.double() if targets is None else targets.forward(held.y.double())
+    optimizer = torch.optim.LBFGS(unknowns.values(), max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        prediction = context.likelihood.with_unknowns(unknowns).predict(outputs)
+        value = -prediction.log_prob(prediction.target(y)).mean()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    dtype = next(iter(context.likelihood.unknowns().values())).dtype
+    matched = context.likelihood.with_unknowns({name: u.detach().to(dtype) for name, u in unknowns.items()})
+    posterior.context = replace(context, likelihood=matched)
+    return posterior

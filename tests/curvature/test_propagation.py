@@ -1,0 +1,115 @@
+"""J Σ Jᵀ of every structure and network against Jacobians by autograd; and the low-rank curvature."""
+
+import pytest
+import torch
+from curvature_networks import networks, normal
+from dense_reference import Joined, ggn, jacobian, relative
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from bayesrule.curvature import curvature, propagate
+from bayesrule.likelihoods import Categorical, Gaussian
+from bayesrule.structures import Blocks, Dense, Diagonal, Kronecker, LowRank, Scaled
+
+EXACT = 1e-10
+TABLE = {name: (Joined(model), x) for name, (model, x) in networks().items()}
+
+
+def positive(seed, *shape):
+    return normal(*shape, seed=seed).square() + 0.1
+
+
+def orthonormal(seed, size):
+    return torch.linalg.qr(normal(size, size, seed=seed))[0]
+
+
+def structures(size):
+    definite = normal(size, size, seed=1)
+    return {
+        "diagonal": Diagonal(positive(0, size)),
+        "dense": Dense.of_precision(definite @ definite.T + torch.eye(size, dtype=torch.float64)),
+        "low rank": LowRank(positive(0, size), normal(size, 2, seed=2)),
+        "scaled": Scaled(Diagonal(positive(0, size)), positive(1, size)),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:.*which is slow")
+@pytest.mark.parametrize("kind", ["diagonal", "dense", "low rank", "scaled"])
+@pytest.mark.parametrize("name", TABLE)
+def test_any_network(name, kind):
+    model, x = TABLE[name]
+    parameters = {k: p for k, p in model.named_parameters() if p.requires_grad}
+    structure = structures(sum(p.numel() for p in parameters.values()))[kind]
+    outputs, variance = propagate(model, x, structure, list(parameters))
+    j = jacobian(model.eval(), x)
+    assert outputs.shape[0] == len(j)
+    assert relative(variance, structure.variance_along(j)) < EXACT
+
+
+def kronecker(seed, rows, columns, bias):
+    return Kronecker(orthonormal(seed, rows), orthonormal(seed + 1, columns), positive(seed, rows, columns), bias)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@given(seed=st.integers(0, 1000))
+def test_linear_layers_without_their_jacobian(bias, scaled, seed):
+    """Blocks of Kronecker products, one for each layer, the bias within."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4, bias=bias), nn.Tanh(), nn.Linear(4, 2, bias=bias)).double()
+    parts = [kronecker(seed, 4, 3 + bias, bias), kronecker(seed + 2, 2, 4 + bias, bias)]
+    if scaled:
+        scales = [[0.5] * 12 + [2.0] * 4 * bias, [3.0] * 8 + [0.1] * 2 * bias]
+        parts = [Scaled(p, torch.tensor(s, dtype=torch.float64)) for p, s in zip(parts, scales, strict=True)]
+    covariance, x = Blocks(parts), normal(5, 3, seed=seed)
+    _, variance = propagate(model, x, covariance, [name for name, _ in model.named_parameters()])
+    assert relative(variance, covariance.variance_along(jacobian(model, x))) < EXACT
+
+
+def test_the_order_of_the_names_is_that_of_the_covariance():
+    model, x = nn.Linear(3, 2).double(), normal(4, 3)
+    variances = {"bias": positive(0, 2), "weight": positive(1, 6)}
+    found = [propagate(model, x, Diagonal(torch.cat([variances[n] for n in order])), order)[1] for order in
+             (["bias", "weight"], ["weight", "bias"])]  # fmt: skip
+    assert relative(found[0], found[1]) < EXACT
+
+
+def test_examples_in_blocks_are_examples_at_once(monkeypatch):
+    model, x = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(18, 3)).double(), normal(7, 1, 5, 5)
+    names = [name for name, _ in model.named_parameters()]
+    covariance = Diagonal(positive(0, sum(p.numel() for p in model.parameters())))
+    whole = propagate(model, x, covariance, names)
+    monkeypatch.setattr("bayesrule.data.inputs.block", lambda x: 6)
+    pieces = propagate(model, x, covariance, names)
+    assert all(relative(a, b) < EXACT for a, b in zip(pieces, whole, strict=True))
+    with pytest.raises(ValueError, match="x must hold at least one example"):
+        propagate(model, x[:0], covariance, names)
+
+
+@pytest.mark.parametrize("labels", ["exact", "empirical"])
+def test_low_rank_is_exact_once_it_has_the_rank(labels):
+    torch.manual_seed(0)
+    model, x, y = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double(), normal(5, 4), torch.arange(5) % 3
+    dense = curvature(model, [(x[:2], y[:2]), (x[2:], y[2:])], Categorical(), "dense", labels=labels)
+    low = curvature(model, [(x[:2], y[:2]), (x[2:], y[2:])], Categorical(), "lowrank", labels=labels, rank=15)
+    assert relative(low.dense(), dense.dense()) < 1e-8
+    assert relative(low.diagonal(), dense.diagonal()) < 1e-8
+    if labels == "exact":
+        assert relative(dense.dense(), ggn(model, x, Categorical())) < EXACT
+
+
+@given(seed=st.integers(0, 1000), rank=st.integers(1, 12))
+def test_low_rank_is_never_above_and_keeps_the_stiffest_directions(seed, rank):
+    """G − FFᵀ has no negative eigenvalue, and what is left is not far above the best there is of this rank."""
+    torch.manual_seed(seed)
+    x = normal(30, 5, seed=seed) * torch.tensor([10.0, 3.0, 1.0, 0.3, 0.1], dtype=torch.float64)
+    model = nn.Sequential(nn.Linear(5, 3), nn.Tanh(), nn.Linear(3, 2)).double()
+    batches = [(x, torch.zeros(30, 2))]
+    whole = curvature(model, batches, Gaussian(noise=1.0), "dense").dense()
+    low = curvature(model, batches, Gaussian(noise=1.0), "lowrank", rank=rank)
+    left = torch.linalg.eigvalsh(whole - low.dense())
+    values = torch.linalg.eigvalsh(whole)
+    assert left[0] > -1e-8 * values[-1]
+    assert left.sum() <= 3 * values[:-rank].sum() + 1e-8 * values[-1]
+    assert low.blocks[0].factor.shape[1] <= rank
