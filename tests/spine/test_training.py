@@ -159,7 +159,8 @@ def test_watching_changes_nothing(method):
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"epochs": 0}, "epochs must be a whole number of at least 1, not 0"),
+        ({"epochs": -1}, "epochs must be a whole number of at least 0, not -1"),
+        ({"epochs": 0}, "epochs must be at least 1 for ensemble: 0 is for laplace, map, mc-dropout, mle on a trained"),
         ({"batch_size": -3}, "batch_size must be at least 1, got -3"),
         ({"temperature": 0.0}, "temperature must be positive and finite, not 0.0"),
         ({"temperature": float("nan")}, "temperature must be positive"),

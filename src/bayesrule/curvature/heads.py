@@ -4,7 +4,8 @@ With outputs f = W a, a the layer's input (and a 1 for the bias), the Jacobian i
 
     Σ_i J_iᵀ Λ_i J_i = Σ_i Λ_i ⊗ a_i a_iᵀ.
 
-The block of the outputs c and d is Σ_i Λ_i[c, d] a_i a_iᵀ: one product of matrices for each pair c ≤ d. Examples whose
+The block of the outputs c and d is Σ_i Λ_i[c, d] a_i a_iᵀ: one product of matrices for each pair c < d, and for c = d
+where the rows of Λ do not add up to zero, as they do for classes. Examples whose
 share in a block is lost in rounding are left out of it: the smallest |Λ_i[c, d]|·|a_i|² as long as they add up to no
 more than
 
@@ -54,6 +55,9 @@ def head(watched: Watched, outputs: Tensor) -> Use | None:
 class HeadSum:
     """Σ_i Λ_i ⊗ a_i a_iᵀ, as the upper blocks c ≤ d and their upper triangles.
 
+    Those with c = d hold Σ_i (Σ_d Λ_i[c, d]) a_i a_iᵀ until the end, when the blocks beside them are taken off again:
+    for classes the rows of Λ add up to zero, and C products less are needed.
+
     >>> sums = HeadSum({"weight": torch.zeros(1, 2), "bias": torch.zeros(1)})
     >>> sums.add(torch.tensor([[2.0, 3.0]]), torch.tensor([[[10.0]]]))
     >>> sums.block().matrix
@@ -90,6 +94,7 @@ class HeadSum:
         self._waiting = []
         first, second = torch.tensor(self.pairs, device=a.device).unbind(1)
         weights = hessian[:, first, second].T.contiguous()
+        weights[first == second] = _row_sums(hessian).T
         for sums, values, index in zip(self.sums, weights, _needed(a, hessian, weights, first, second), strict=True):
             if len(index) == len(a):
                 _add_gram(sums, a, values)
@@ -105,7 +110,8 @@ class HeadSum:
         weights = torch.unflatten(torch.unflatten(matrix[:cut, :cut], 0, (width, count)), 2, (width, count))
         across = torch.unflatten(matrix[:cut, cut:], 0, (width, count))
         for place, (c, d) in enumerate(self.pairs):
-            sums = self.sums[place]
+            others = [self.sums[p] for p, pair in enumerate(self.pairs) if c in pair and p != place] if c == d else []
+            sums = self.sums[place] - sum(others)
             whole = sums.triu() + sums.triu(1).T
             weights[c, :, d] = weights[d, :, c] = whole[:count, :count]
             if self.bias:
@@ -114,6 +120,12 @@ class HeadSum:
         if self.bias:
             matrix[cut:, :cut] = matrix[:cut, cut:].T
         return DenseBlock(tuple(self.parameters), matrix)
+
+
+def _row_sums(hessian: Tensor) -> Tensor:
+    """Σ_d Λ[c, d], [B, C], zero where it is nothing but rounding."""
+    sums = hessian.sum(2)
+    return sums.masked_fill(sums.abs() <= 16 * torch.finfo(sums.dtype).eps * hessian.abs().sum(2), 0)
 
 
 def _needed(a: Tensor, hessian: Tensor, weights: Tensor, first: Tensor, second: Tensor) -> list[Tensor]:

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from bayesrule.experiments import (
     adam_landscape,
     and_perceptron,
+    dnn2gp_kernels,
+    dnn2gp_regression,
+    dnn2gp_tuning,
     flat_minima,
     group_plateau,
     groups,
@@ -18,6 +21,7 @@ from bayesrule.experiments import (
     noise_confidence,
     optimizers,
     path_derivative,
+    relevance,
     sgd_landscape,
     sigma_pull,
 )
@@ -27,6 +31,9 @@ from bayesrule.experiments.figures import png
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "adam-landscape": adam_landscape.run,
     "and-perceptron": and_perceptron.run,
+    "dnn2gp-kernels": dnn2gp_kernels.run,
+    "dnn2gp-regression": dnn2gp_regression.run,
+    "dnn2gp-tuning": dnn2gp_tuning.run,
     "flat-minima": flat_minima.run,
     "group-plateau": group_plateau.run,
     "initial-sigma": initial_sigma.run,
@@ -37,6 +44,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "noise-confidence": noise_confidence.run,
     "optimizers": optimizers.run,
     "path-derivative": path_derivative.run,
+    "relevance": relevance.run,
     "sgd-landscape": sgd_landscape.run,
     "sigma-pull": sigma_pull.run,
 }
