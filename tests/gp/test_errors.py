@@ -25,7 +25,7 @@ def made(**options):
         ({"prior": br.priors.ScaleMixture()}, r"prior must be an independent Gaussian.*got 'scale-mixture'"),
         ({"subset": "lastlayer"}, r"subset must be 'all', 'last-layer' or a list of names, not 'lastlayer'"),
         ({"subset": ["wieght"]}, r"unknown parameter or layer 'wieght': did you mean 'weight'"),
-        ({"subset": []}, r"subset must name at least one parameter or layer, got none: subset='all'"),
+        ({"subset": []}, r"no parameter takes part: Linear has no trainable one, or subset is empty"),
         ({"solve": "duel"}, r"unknown solve 'duel': did you mean 'dual'\? Valid: auto, dual, primal"),
         ({"temperature": 0.0}, r"temperature must be positive and finite, not 0.0"),
         ({"likelihood": "gausian"}, r"unknown likelihood 'gausian': did you mean 'gaussian'"),

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
 
-from bayesrule import modules
 from bayesrule.curvature import roots
 from bayesrule.curvature.blocks import Curvature
 from bayesrule.curvature.heads import HeadSum, head
-from bayesrule.curvature.plans import STRUCTURES, Structure, last_layer, plan, select
+from bayesrule.curvature.plans import STRUCTURES, Structure, Subset, chosen, plan
 from bayesrule.curvature.roots import LABELS, Labels
 from bayesrule.curvature.sums import Sum
 from bayesrule.curvature.watched import Watched
 from bayesrule.data import Inputs, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import unknown
-
-Subset = Literal["all", "last-layer"] | Sequence[str]
 
 
 def curvature(
@@ -80,25 +76,13 @@ def _pair(batch: tuple[Inputs, Tensor]) -> tuple[Inputs, Tensor]:
     return batch[0], batch[1]
 
 
-def _chosen(model: nn.Module, x: Inputs, subset: Subset) -> list[str]:
-    """The names of the parameters that take part."""
-    if subset == "last-layer":
-        return last_layer(model, x)
-    if isinstance(subset, str) and subset != "all":
-        raise ValueError(f"subset must be 'all', 'last-layer' or a list of names, not {subset!r}: subset=[{subset!r}]")
-    names = list(modules.parameters(model)) if subset == "all" else select(model, subset)
-    if not names:
-        raise ValueError(f"no parameter takes part: {type(model).__name__} has no trainable one, or subset is empty")
-    return names
-
-
 class _Run:
     """Sums that grow batch by batch."""
 
     def __init__(
         self, model: nn.Module, x: Inputs, likelihood: Likelihood, structure: Structure, rank: int, subset: Subset
     ) -> None:
-        self.watched = Watched(model, _chosen(model, x, subset))
+        self.watched = Watched(model, chosen(model, x, subset))
         self.likelihood, self.structure, self.rank = likelihood, structure, rank
         self.sums: list[Sum] = []
         self.head: HeadSum | None = None

@@ -20,6 +20,8 @@ from bayesrule.naming import unknown
 
 Structure = Literal["diagonal", "kronecker", "lowrank", "dense"]
 STRUCTURES: tuple[str, ...] = get_args(Structure)
+Subset = Literal["all", "last-layer"] | Sequence[str]
+"""The weights that take part: all, those of the last layer, or those named, by parameter or by layer."""
 DENSE_UP_TO = 1024
 """A layer without a Kronecker form gets a dense block up to so many numbers, and a diagonal above."""
 _SMALLER = "take structure='kronecker' or 'diagonal', or fewer parameters: subset='last-layer'"
@@ -63,6 +65,23 @@ def last_layer(model: nn.Module, x: Inputs) -> list[str]:
         f"no last layer was found: the outputs of {type(model).__name__} are not those of a trainable Linear or "
         f"convolution; name its parameters instead, subset={list(modules.parameters(model))[-2:]!r}"
     )
+
+
+def chosen(model: nn.Module, x: Inputs, subset: Subset) -> list[str]:
+    """The names of the parameters that take part, in the order of the flat vector; x are some inputs.
+
+    >>> import torch
+    >>> chosen(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(5, 2), "last-layer")
+    ['2.weight', '2.bias']
+    """
+    if subset == "last-layer":
+        return last_layer(model, x)
+    if isinstance(subset, str) and subset != "all":
+        raise ValueError(f"subset must be 'all', 'last-layer' or a list of names, not {subset!r}: subset=[{subset!r}]")
+    names = list(modules.parameters(model)) if subset == "all" else select(model, subset)
+    if not names:
+        raise ValueError(f"no parameter takes part: {type(model).__name__} has no trainable one, or subset is empty")
+    return names
 
 
 def plan(structure: Structure, rank: int, watched: Watched) -> tuple[list[Sum], dict[str, str]]:

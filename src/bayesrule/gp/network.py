@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -12,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import likelihoods, modules
-from bayesrule.curvature import last_layer
-from bayesrule.curvature.plans import select
+from bayesrule.curvature.plans import Subset, chosen
 from bayesrule.data import Inputs, as_inputs, inputs
 from bayesrule.gp.features import Aggregate, Features, outputs
 from bayesrule.gp.sites import Sites
@@ -22,11 +20,11 @@ from bayesrule.gp.variances import aleatoric, epistemic
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
+from bayesrule.posteriors.linearised import predict_normal
 from bayesrule.predictions import Prediction
 from bayesrule.priors import Gaussian, Prior
 from bayesrule.task import Task
 
-Subset = Literal["all", "last-layer"] | Sequence[str]
 Solve = Literal["auto", "primal", "dual"]
 SOLVES: tuple[str, ...] = get_args(Solve)
 
@@ -74,19 +72,8 @@ def from_network(
             'in units of y: standardise the inputs only, br.data.standardize(..., targets="keep")'
         )
     started = likelihood is None or getattr(likelihoods.choose(likelihood), "noise", 0.0) is None
-    return NetworkGP(task, _names(model, task, subset), solve, started)
-
-
-def _names(model: nn.Module, task: Task, subset: Subset) -> tuple[str, ...]:
-    """The parameters that take part, in the order of the flat vector."""
-    if subset == "last-layer":
-        return tuple(last_layer(model, next(iter(task.data.ordered(1))).x))
-    if isinstance(subset, str) and subset != "all":
-        raise ValueError(f"subset must be 'all', 'last-layer' or a list of names, not {subset!r}: subset=[{subset!r}]")
-    names = list(modules.parameters(model)) if subset == "all" else select(model, subset)
-    if not names:
-        raise ValueError("subset must name at least one parameter or layer, got none: subset='all' takes all of them")
-    return tuple(names)
+    names = chosen(model, next(iter(task.data.ordered(1))).x, subset)
+    return NetworkGP(task, tuple(names), solve, started)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,17 +194,13 @@ class NetworkGP:
         )
 
     def predict(self, x: Any, samples: int = 32, seed: int = 0) -> Prediction:
-        """p(y|x, D) by draws of outputs from the process, each example alone: as for any posterior."""
+        """p(y|x, D), each example alone: exact where noise is normal, from draws of the process otherwise."""
         if samples < 1:
             raise ValueError(f"samples must be at least 1, not {samples}")
         given = self._inputs(x)
         f = self._f(given)
-        mean = self._mean(given, f)
-        values, vectors = torch.linalg.eigh(self.solver.each(given))
-        half = vectors * values.clamp(min=0).sqrt().unsqueeze(-2)
-        noise = torch.randn(samples, *mean.shape, 1, generator=torch.Generator().manual_seed(seed), dtype=mean.dtype)
-        drawn = mean + (half @ noise.to(mean.device))[..., 0]
-        prediction = self.likelihood.predict(drawn.reshape(samples, *f.shape).to(self._dtype))
+        mean, covariance = self._mean(given, f).reshape(f.shape).to(self._dtype), self.solver.each(given)
+        prediction = predict_normal(self.likelihood, mean, covariance, samples, torch.Generator().manual_seed(seed))
         targets = self.task.data.scaling.targets
         return prediction if targets is None else prediction.rescaled(targets.loc, targets.scale)
 

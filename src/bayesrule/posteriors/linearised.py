@@ -77,10 +77,7 @@ class Linearised(Gaussian):
         """Exact where noise is normal and the same everywhere."""
         if not isinstance(self.likelihood, likelihoods.Gaussian) or self._wide(x):
             return super().prediction(x, samples, generator)
-        f, covariance = self.moments(x)
-        known = self.likelihood.predict(f[None])
-        deviations = covariance.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
-        return Reals(known.means, known.stds, deviations.reshape(known.means.shape))
+        return predict_normal(self.likelihood, *self.moments(x), samples, generator)
 
     def _wide(self, x: Inputs) -> bool:
         with torch.no_grad():
@@ -123,6 +120,23 @@ def check_link(link: str, likelihood: Likelihood) -> None:
         raise unknown("link", link, kinds)
     if not isinstance(likelihood, kinds[link]):
         raise ValueError(f"link {link!r} is not for the likelihood {likelihood.name!r}: take 'sampling'")
+
+
+def predict_normal(
+    likelihood: Likelihood, f: Tensor, covariance: Tensor, samples: int, generator: torch.Generator
+) -> Prediction:
+    """What is not known of y where outputs are normal, N(f, covariance): exact for normal noise, else from `draws`.
+
+    >>> likelihood, spread = likelihoods.Gaussian(noise=0.6), torch.tensor([[[0.64]]])
+    >>> predict_normal(likelihood, torch.zeros(1, 1), spread, 1, torch.Generator()).variance
+    tensor([1.])
+    """
+    check_memory(samples, len(f), f)
+    if not isinstance(likelihood, likelihoods.Gaussian):
+        return likelihood.predict(draws(f, covariance, samples, generator))
+    known = likelihood.predict(f[None])
+    deviations = covariance.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
+    return Reals(known.means, known.stds, deviations.reshape(known.means.shape))
 
 
 def draws(f: Tensor, covariance: Tensor, samples: int, generator: torch.Generator) -> Tensor:
