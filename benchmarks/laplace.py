@@ -1,0 +1,272 @@
+"""Laplace's method: what it costs, and what it is worth.
+
+    python benchmarks/laplace.py cost --out docs/results
+    BAYESRULE_DATA=data python benchmarks/laplace.py uci --out docs/results
+    BAYESRULE_DATA=data python benchmarks/laplace.py images --out docs/results
+
+``cost``: curvature in epochs of plain training, taken in turns, of networks trained on digits blown up to 28 × 28; and
+the time of a linearised prediction against laplace-torch's, if that is installed. ``uci``: prior and noise by evidence
+against the best of a grid, on the test set of split 0. ``images``: Laplace on LeNet-5 as MAP leaves it. Finished
+trainings are kept in ``--cache``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+import bayesrule as br
+from bayesrule.curvature import curvature, jacobians
+from bayesrule.files import write_atomically
+from bayesrule.likelihoods import Categorical
+from bayesrule.methods import MAP, Laplace
+from bayesrule.models import build, default_for
+from bayesrule.report.comparison import machine, versions
+
+Table = dict[str, Any]
+NETWORKS = {
+    "MLP 784-400-400-10": ({"name": "mlp", "inputs": 784, "outputs": 10, "hidden": [400, 400]}, 128),
+    "LeNet-5": ({"name": "lenet5", "channels": 1, "side": 28, "outputs": 10}, 100),
+}
+CURVATURES = {
+    "last layer, dense": {"structure": "dense", "subset": "last-layer"},
+    "Kronecker": {"structure": "kronecker"},
+    "diagonal": {"structure": "diagonal"},
+    "Kronecker, sampled": {"structure": "kronecker", "labels": "sampled"},
+    "diagonal, sampled": {"structure": "diagonal", "labels": "sampled"},
+}
+EXAMPLES, EPOCHS, ROUNDS = 6000, 10, 5
+SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "wine", "yacht")
+SCORES = ("accuracy", "nll", "ece", "auroc_ood")
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """How long a call takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def epoch(model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> None:
+    """Forward, backward, Adam."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for x, y in batches:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def pictures(size: int) -> list[tuple[Tensor, Tensor]]:
+    """Digits as 28 × 28 images with noise, in batches."""
+    x, y = br.data.load("digits").train
+    draw = torch.Generator().manual_seed(0)
+    index = torch.randint(len(x), (EXAMPLES,), generator=draw)
+    large = nn.functional.interpolate(x[index].reshape(-1, 1, 8, 8) / x.max(), size=(28, 28), mode="bilinear")
+    large = large + 0.1 * torch.randn(large.shape, generator=draw)
+    return list(zip(large.split(size), y[index].split(size), strict=True))
+
+
+def cost(cache: Path) -> Table:
+    """Ratios of times, medians over rounds."""
+    found: Table = {"epochs of plain training": {}, "seconds for 256 inputs, all weights, Kronecker": {}}
+    for name, (spec, size) in NETWORKS.items():
+        model, batches = build(spec, seed=0), pictures(size)
+        rows: dict[str, float] = {}
+        for state in ("untrained", "trained"):
+            for run, settings in CURVATURES.items():
+                ratios = []
+                for _ in range(ROUNDS):
+                    fresh = build(spec, seed=0)
+                    plain = seconds(lambda fresh=fresh: epoch(fresh, batches))  # type: ignore[misc]
+                    ratios.append(seconds(lambda s=settings: curvature(model, batches, Categorical(), **s)) / plain)  # type: ignore[misc, arg-type]
+                rows[f"{run}, {state}"] = round(median(ratios), 2)
+                print(f"{name:20} {run}, {state}: {rows[f'{run}, {state}']}", flush=True)
+            for _ in range(EPOCHS if state == "untrained" else 0):
+                epoch(model, batches)
+        found["epochs of plain training"][name] = rows
+        found["seconds for 256 inputs, all weights, Kronecker"][name] = prediction(model, batches)
+    return found
+
+
+def prediction(model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """Mean and covariance of 256 outputs by the tangent, ours and laplace-torch's."""
+    data = tuple(torch.cat(parts)[:1000] for parts in zip(*batches, strict=True))
+    x = torch.cat([x for x, _ in batches])[:256]
+    posterior = br.fit(model, data, Laplace("all", "kronecker", tune="nothing"), epochs=0)
+    times = {"bayesrule": median(seconds(lambda: posterior.moments(x)) for _ in range(3))}  # type: ignore[attr-defined]
+    try:
+        from laplace import Laplace as Peer
+    except ImportError:
+        return times
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*data), batch_size=100)
+    peer = Peer(model, "classification", subset_of_weights="all", hessian_structure="kron")
+    peer.fit(loader)
+    times["laplace-torch"] = seconds(lambda: peer._glm_predictive_distribution(x))
+    times["ratio"] = times["laplace-torch"] / times["bayesrule"]
+    print(times, flush=True)
+    return times
+
+
+def uci(cache: Path) -> Table:
+    """Test log-likelihoods."""
+    return {name: kept(cache / f"uci-{name}.json", lambda name=name: tuned(name)) for name in SETS}  # type: ignore[misc]
+
+
+def tuned(name: str) -> dict[str, float]:
+    """By evidence while training, by evidence afterwards, and the best of a grid about the former."""
+    split = br.data.load(f"uci/{name}")
+    train = br.data.standardize(split.train)
+
+    def network() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(train.all().x.shape[1], 50), nn.ReLU(), nn.Linear(50, 1))  # type: ignore[union-attr]
+
+    steps = max(10_000, 20 * train.n // 32)
+    epochs = math.ceil(steps / train.steps(32))
+    method = Laplace("all", precision="layer", every=max(1, epochs // 50))
+    posterior = br.fit(network(), train, method, epochs=epochs)
+    after = br.fit(network(), train, Laplace("all"))
+    point = br.fit(network(), train, "map")
+    best = grid(posterior, train, split.test)  # type: ignore[arg-type]
+    found = {"while training": posterior, "afterwards": after, "map, held-out noise": point}
+    scores = {k: float(q.predict(split.test[0]).log_prob(split.test[1]).mean()) for k, q in found.items()}
+    rows = scores | best | {"difference": scores["while training"] - best["grid"], "test examples": len(split.test[1])}
+    print(name, {k: round(v, 3) for k, v in rows.items()}, flush=True)
+    return rows
+
+
+def grid(posterior: br.posteriors.Linearised, train: Any, test: tuple[Tensor, Tensor]) -> dict[str, float]:
+    """The best test log-likelihood over factors on prior variance and noise variance, in double precision."""
+    model = posterior.model.double().requires_grad_(True)
+    scales = posterior.info["laplace"]["prior_scale"]
+    s = torch.cat([torch.full((w.numel(),), scales[k], dtype=torch.float64) for k, w in posterior.mean.items()])
+    features = sum(
+        (j.T @ j for x, _ in train.ordered(1000) for j in [jacobians(model, x.double())[:, 0] * s]), torch.zeros(())
+    )
+    noise = float(posterior.likelihood.noise) ** 2  # type: ignore[attr-defined]
+    values, vectors = torch.linalg.eigh(features / noise)
+    x, targets = posterior.inputs(test[0]).double(), train.scaling.targets  # type: ignore[union-attr]
+    along = ((jacobians(model, x)[:, 0] * s) @ vectors).square()
+    away = (targets.forward(test[1].double()) - model(x)[:, 0]).detach().square()
+    best = {"grid": -math.inf, "log10 prior": 0.0, "log10 noise": 0.0}
+    for prior in [0.5 * i for i in range(-8, 9)]:
+        for level in [0.25 * i for i in range(-4, 5)]:
+            t, c = 10**prior, 10**level
+            total = along @ (t / (1 + t / c * values.clamp(min=0))) + noise * c
+            score = -0.5 * float((away / total + (2 * math.pi * total).log()).mean()) - math.log(float(targets.scale))
+            if score > best["grid"]:
+                best = {"grid": score, "log10 prior": prior, "log10 noise": level}
+    return best
+
+
+METHODS = {
+    "defaults": Laplace(),
+    "last layer, Kronecker": Laplace("last-layer", "kronecker"),
+    "all, Kronecker": Laplace("all", "kronecker"),
+    "all, Kronecker, drawn weights": Laplace("all", "kronecker", predictive="weights"),
+}
+
+
+def images(cache: Path) -> Table:
+    """Means over three seeds, and every run."""
+    found: Table = {}
+    for data, epochs in (("mnist", 10), ("cifar10", 20)):
+        runs = [
+            kept(cache / f"{data}-{seed}.json", lambda d=data, e=epochs, s=seed: trained(d, e, s)) for seed in range(3)
+        ]  # type: ignore[misc]
+        found[data] = {
+            name: {score: round(mean(run[name][score] for run in runs), 5) for score in SCORES} for name in runs[0]
+        } | {"runs": runs}
+    return found
+
+
+def trained(data: str, epochs: int, seed: int) -> Table:
+    """MAP, and Laplace's methods on what it leaves."""
+    split = br.data.load(data)
+    train = br.data.standardize(split.train) if data == "cifar10" else split.train
+    ood = br.data.load("fashion-mnist").test[0]
+    ood = nn.functional.pad(ood, (2, 2, 2, 2)).repeat(1, 3, 1, 1)[:5000] if data == "cifar10" else ood
+    model = build(default_for(split), seed)
+    point = br.fit(model, train, MAP(), epochs=epochs, val=0, seed=seed)
+    model.load_state_dict(point.states[0])  # type: ignore[attr-defined]
+    found = {}
+    for name, posterior in {"map": point}.items():
+        found[name] = scores_of(posterior, split.test, ood)
+    for name, method in METHODS.items():
+        if name == "defaults" or seed == 0:  # all weights take a minute for each data set
+            found[name] = scores_of(br.fit(model, train, method, epochs=0, seed=seed), split.test, ood)
+    for name, scores in found.items():
+        print(f"{data:8} seed {seed} {name:30} " + ", ".join(f"{k} {v:.4f}" for k, v in scores.items()), flush=True)
+    return found
+
+
+def scores_of(posterior: br.posteriors.Posterior, test: Any, ood: Tensor) -> dict[str, float]:
+    """What the bars ask for."""
+    scores = br.evaluate(posterior, test, ood, bootstrap=0)
+    return {name: float(scores[name]) for name in SCORES}
+
+
+def kept(path: Path, make: Callable[[], Table]) -> Table:
+    """From the cache, or made and put there."""
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(make()))
+    found: Table = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def draw(name: str, found: Table, path: Path) -> None:
+    """Bars, one panel for each part of a table."""
+    panels = panels_of(name, found)
+    figure = Figure(figsize=(6.5 * len(panels), 4.2), layout="constrained")
+    for place, (title, rows, limit) in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), place + 1)
+        axes.barh(list(rows)[::-1], list(rows.values())[::-1], color="#4878cf")
+        axes.set_title(title)
+        if limit is not None:
+            axes.axvline(limit, color="#b03030", linestyle="--")
+        axes.grid(axis="x", alpha=0.3)
+    figure.savefig(path, dpi=150)
+
+
+def panels_of(name: str, found: Table) -> list[tuple[str, dict[str, float], float | None]]:
+    """Title, bars and a line for each panel."""
+    if name == "cost":
+        return [(f"{net}: epochs", rows, 1.0) for net, rows in found["epochs of plain training"].items()]
+    if name == "uci":
+        return [("test log-likelihood less the grid's best", {k: v["difference"] for k, v in found.items()}, -0.05)]
+    part = [(d, {k: v["nll"] for k, v in rows.items() if k != "runs"}) for d, rows in found.items()]
+    return [(f"{data}: NLL", rows, rows["map"]) for data, rows in part]
+
+
+def main() -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tables = {"cost": cost, "uci": uci, "images": images}
+    parser.add_argument("table", choices=tables)
+    parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--cache", type=Path, default=Path("results/laplace"))
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    found = tables[args.table](args.cache)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    about = {"command": f"python benchmarks/laplace.py {args.table}", "commit": commit, "seed": 0, "machine": machine()}
+    result = about | {"threads": args.threads, "versions": versions(), "results": found}
+    write_atomically(args.out / f"laplace-{args.table}.json", json.dumps(result, indent=1, default=str))
+    draw(args.table, found, args.out / f"laplace-{args.table}.png")
+
+
+if __name__ == "__main__":
+    main()
