@@ -194,3 +194,15 @@ def test_eigenvalues_below_zero_count_as_zero():
     evidence = Evidence.of(found, {"w": torch.zeros(2)}, {"w": torch.tensor([100.0, 100.0])})
     assert abs(float(evidence.covariance().diagonal[1]) / 1e4 - 1) < 1e-6
     assert math.isfinite(float(evidence.log()))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_curvature_far_above_the_prior(seed):
+    """Twenty orders of magnitude: more than double precision holds beside 1."""
+    factor = normal(seed, 6, 3)
+    block = DenseBlock(("weight", "bias"), 1e20 * factor @ factor.T)
+    scales = {"weight": torch.ones(4, dtype=DOUBLE), "bias": torch.ones(2, dtype=DOUBLE)}
+    one, factors = term(block, scales), {"weight": number(1.0), "bias": number(2.0)}
+    covariance = one.covariance(factors, factors)
+    assert bool(covariance.diagonal.isfinite().all())
+    assert math.isfinite(float(one.logdet(factors)))

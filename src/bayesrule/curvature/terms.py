@@ -95,11 +95,18 @@ class DenseTerm(Term):
         return (vectors * values.clamp(min=0)) @ vectors.T
 
     def _factor(self, ratios: Factors) -> Tensor:
-        """L with L Lᵀ = I + √r H √r."""
+        """L with L Lᵀ = I + √r H √r; beyond what double precision holds beside 1, with a little more than 1."""
         root = self.spread(ratios).sqrt()
         eye = torch.eye(len(root), dtype=root.dtype)
         factor, failure = torch.linalg.cholesky_ex(eye + root[:, None] * self._scaled * root)
-        return torch.linalg.cholesky(eye + root[:, None] * self._clipped * root) if int(failure) else factor
+        if int(failure):
+            factor, failure = torch.linalg.cholesky_ex(eye + root[:, None] * self._clipped * root)
+        if int(failure):
+            rounding = (
+                len(root) * torch.finfo(root.dtype).eps * (root.square() * self._clipped.diagonal()).max().detach()
+            )
+            factor = torch.linalg.cholesky((1 + rounding) * eye + root[:, None] * self._clipped * root)
+        return factor
 
     def logdet(self, ratios: Factors) -> Tensor:
         """Σ_j log(1 + r λ_j), or that of the matrix."""

@@ -154,7 +154,7 @@ def draws(f: Tensor, covariance: Tensor, samples: int, generator: torch.Generato
     if samples >= 2 * width:
         half = half @ torch.linalg.inv(torch.linalg.cholesky(half.T @ half / len(half))).T
     noise = torch.stack([half, -half], 1).flatten(0, 1)[:samples].to(f.dtype)
-    return f + torch.einsum("bkl,sl->sbk", root(covariance), noise).reshape(samples, *f.shape)
+    return f + torch.einsum("bkl,sl->sbk", root(covariance).to(f.dtype), noise).reshape(samples, *f.shape)
 
 
 def root(covariance: Tensor) -> Tensor:
