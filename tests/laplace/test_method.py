@@ -44,7 +44,7 @@ def test_without_epochs_the_module_is_taken_as_it_is(method, tmp_path):
 
 def test_training_and_then_laplace_is_one_call():
     data = br.data.moons(seed=0)
-    one = br.fit(mlp(), data, Laplace(), epochs=20)
+    one = br.fit(mlp(), data, Laplace(tune="evidence"), epochs=20)
     two = br.fit(trained(), data, Laplace(), epochs=0)
     x = data[0][:20]
     torch.testing.assert_close(one.predict(x).probs, two.predict(x).probs)
@@ -111,7 +111,11 @@ def test_held_out_data_choose_a_precision(precision):
 def test_held_out_data_are_cut_off_where_they_are_needed():
     data = br.data.moons(n=200, seed=0)
     assert br.fit(mlp(), data, Laplace(tune="held-out"), epochs=2).info["n"] == 160
-    assert br.fit(mlp(), data, Laplace(), epochs=2).info["n"] == 200
+    assert br.fit(mlp(), data, Laplace(tune="evidence"), epochs=2).info["n"] == 200
+    assert br.fit(mlp(), data, Laplace(), epochs=2).info["n"] == 160
+    assert br.fit(mlp(), data, Laplace(), epochs=0).info["n"] == 200
+    assert br.fit(mlp(), data, Laplace(every=1), epochs=2).info["n"] == 200
+    assert br.fit(mlp(1, 1), sinus(200), Laplace(), epochs=2).info["n"] == 200
     assert br.fit(mlp(1, 1), sinus(200), Laplace(tune="nothing"), epochs=2).info["n"] == 160
 
 
@@ -160,7 +164,7 @@ def test_a_diagonal_posterior_is_the_prior_of_the_next():
         (lambda: Laplace(precision="scalar"), "unknown precision of laplace 'scalar'"),
         (lambda: Laplace(predictive="glm"), "unknown predictive of laplace 'glm'"),
         (lambda: Laplace(every=-1), "every must be at least 0"),
-        (lambda: Laplace(every=2, tune="nothing"), "0 unless tune is 'evidence', not 2 with tune='nothing'"),
+        (lambda: Laplace(every=2, tune="nothing"), "0 unless the evidence tunes, not 2 with tune='nothing'"),
         (lambda: Laplace(rank=0), "rank must be at least 1, not 0"),
     ],
 )

@@ -73,7 +73,7 @@ class Method(Named, ABC):
     def start(self, task: Task, plan: Plan) -> Learner:
         """Begin to learn a task."""
 
-    def holds_out(self, task: Task) -> bool:
+    def holds_out(self, task: Task, epochs: int) -> bool:
         """Whether some data are to be held out where nobody says: to settle what is unknown of the likelihood."""
         return bool(task.likelihood.unknowns())
 

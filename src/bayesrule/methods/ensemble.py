@@ -39,9 +39,9 @@ class Ensemble(Method):
         """Start each member from weights drawn anew."""
         return EnsembleLearner(task, [self.base.start(_fresh(task), plan) for _ in range(self.members)])
 
-    def holds_out(self, task: Task) -> bool:
+    def holds_out(self, task: Task, epochs: int) -> bool:
         """As the members have it."""
-        return self.base.holds_out(task)
+        return self.base.holds_out(task, epochs)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from bayesrule.curvature import Curvature, Evidence, Scatter, Tuning, curvature
 from bayesrule.curvature.evidence import Grouping, group
 from bayesrule.curvature.plans import STRUCTURES
 from bayesrule.curvature.roots import LABELS
-from bayesrule.data import Batch
+from bayesrule.data import Batch, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Method, Plan
@@ -34,6 +34,7 @@ WEIGHTS = "weights"
 TUNE = ("evidence", "held-out", "nothing")
 Judge = Callable[[Mapping[str, float]], tuple[float, Posterior]]
 """The score of held-out data under some factors, and the posterior that they make."""
+ENOUGH = 1000  # held-out examples to tune on
 FEW = 4096  # weights, of which a dense matrix is no trouble
 BATCH = 256  # examples at a time for the curvature
 STEPS = (-4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # powers of 10 for held-out data
@@ -50,11 +51,12 @@ class Laplace(Method):
     all where they are at most 4096, those of the last layer otherwise. ``structure``: of G, ``"diagonal"``,
     ``"kronecker"``, ``"lowrank"`` or ``"dense"``. ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
     `br.curvature.curvature`. ``tune``: what settles the prior's precision and the noise, the ``"evidence"``,
-    ``"held-out"`` data, or ``"nothing"``. ``precision``: how many factors on the prior's precision are tuned,
-    ``"one"``, one for each ``"layer"`` or for each ``"parameter"``. ``every``: epochs between tunings while
-    training; 0 tunes at the end. ``predictive``: by the tangent, ``"sampling"``, ``"probit"`` or ``"bridge"``, see
-    `br.posteriors.Linearised`; or by drawn ``"weights"``. ``rank``: directions that a low-rank structure keeps.
-    ``lr``: Adam's learning rate after the warm-up.
+    ``"held-out"`` data, or ``"nothing"``; None: held-out data where they are given or can be spared, but the
+    evidence for reals and for a module that is taken as it is. ``precision``: how many factors on the prior's
+    precision are tuned, ``"one"``, one for each ``"layer"`` or for each ``"parameter"``. ``every``: epochs between
+    tunings while training; 0 tunes at the end. ``predictive``: by the tangent, ``"sampling"``, ``"probit"`` or
+    ``"bridge"``, see `br.posteriors.Linearised`; or by drawn ``"weights"``. ``rank``: directions that a low-rank
+    structure keeps. ``lr``: Adam's learning rate after the warm-up.
     """
 
     name: ClassVar[str] = "laplace"
@@ -63,7 +65,7 @@ class Laplace(Method):
     subset: str | tuple[str, ...] | None = None
     structure: str = "dense"
     labels: str = "exact"
-    tune: str = "evidence"
+    tune: str | None = None
     precision: str = "one"
     every: int = 0
     predictive: str = "sampling"
@@ -73,11 +75,11 @@ class Laplace(Method):
     def __post_init__(self) -> None:
         _one_of("structure", self.structure, STRUCTURES)
         _one_of("labels", self.labels, LABELS)
-        _one_of("tune", self.tune, TUNE)
+        _one_of("tune", self.tune or TUNE[0], TUNE)
         _one_of("precision", self.precision, get_args(Grouping))
         _one_of("predictive", self.predictive, (*LINKS, WEIGHTS))
-        if self.every < 0 or (self.every and self.tune != "evidence"):
-            rule = "every must be at least 0, and 0 unless tune is 'evidence'"
+        if self.every < 0 or (self.every and self.tune not in (None, "evidence")):
+            rule = "every must be at least 0, and 0 unless the evidence tunes"
             raise ValueError(f"{rule}, not {self.every} with tune={self.tune!r}")
         if self.rank < 1:
             raise ValueError(f"rank must be at least 1, not {self.rank}")
@@ -92,9 +94,15 @@ class Laplace(Method):
             check_link(self.predictive, task.likelihood)
         return LaplaceLearner(self, PointLearner(task, plan, Group(lr=self.lr)))
 
-    def holds_out(self, task: Task) -> bool:
-        """The evidence needs no data beside those of the training."""
-        return self.tune == "held-out" or (self.tune == "nothing" and super().holds_out(task))
+    def holds_out(self, task: Task, epochs: int) -> bool:
+        """The evidence needs no data beside those of the training, and a trained module has seen them all."""
+        if self.tune is None:
+            return epochs > 0 and self.listens(task)
+        return self.tune == "held-out" or (self.tune == "nothing" and super().holds_out(task, epochs))
+
+    def listens(self, task: Task) -> bool:
+        """Whether held-out data tune the precision, if there are any."""
+        return self.tune == "held-out" or (self.tune is None and not self.every and not task.likelihood.unknowns())
 
 
 class LaplaceLearner(Learner):
@@ -128,14 +136,15 @@ class LaplaceLearner(Learner):
         """The Gaussian at the mode, under the prior and the noise of the largest evidence unless these stay."""
         found = self._curvature()
         evidence = self._evidence(found)
-        tuned = self.method.tune == "evidence"
+        tuned = self.method.tune in (None, "evidence")
         tuning = evidence.tuned(self._grouping) if tuned else Tuning.neutral(evidence.squares)
         return self._approximation(found, evidence, tuning)
 
     def settle(self, posterior: Posterior, held: Batch) -> Posterior:
-        """With ``tune="held-out"``: the factors on the precision under which held-out data are the most probable."""
-        if self.method.tune != "held-out":
+        """The factors on the precision under which held-out data are the most probable, if these are to tune."""
+        if not self.method.listens(self.base.task):
             return super().settle(posterior, held)
+        held = Batch(inputs.each(lambda t: t[:ENOUGH], held.x), held.y[:ENOUGH])
         found = self._curvature()
         evidence = self._evidence(found)
 

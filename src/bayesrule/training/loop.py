@@ -167,7 +167,8 @@ class _Run:
             check(task, held)
         else:
             assert not isinstance(settings.val, str)
-            task, held = hold_out(task, settings.method, settings.val, mixed(settings.seed, HELD))
+            spare = settings.method.holds_out(task, settings.epochs)
+            task, held = hold_out(task, spare, settings.val, mixed(settings.seed, HELD))
         plan = Plan(settings.epochs, task.data.steps(settings.batch_size), settings.batch_size)
         with _seeded(settings.seed, START):
             learner = settings.method.start(task, plan)

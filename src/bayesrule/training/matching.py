@@ -9,22 +9,21 @@ import torch
 
 from bayesrule import modules
 from bayesrule.data import Arrays, Batch, inputs, splits
-from bayesrule.methods import Method
 from bayesrule.task import Task
 
 FEWEST = 100  # examples below which none can be spared
 ENOUGH = 40  # held-out examples that tell the noise to about a tenth: its relative error is 1/√(2·40)
 
 
-def hold_out(task: Task, method: Method, share: float | None, seed: int) -> tuple[Task, Batch | None]:
+def hold_out(task: Task, spare: bool, share: float | None, seed: int) -> tuple[Task, Batch | None]:
     """The task on most of its data, and the rest in the user's units.
 
-    ``share`` None: a tenth where the method asks for it, up to a fifth if a tenth is less than `ENOUGH`; nothing
+    ``share`` None: if some are to be spared, a tenth, up to a fifth if a tenth is less than `ENOUGH`; nothing
     for fewer than `FEWEST` examples. Data behind a loader are not cut.
     """
     n, data = task.data.n, task.data
     if share is None:
-        share = max(0.1, min(0.2, ENOUGH / n)) if method.holds_out(task) and n >= FEWEST else 0.0
+        share = max(0.1, min(0.2, ENOUGH / n)) if spare and n >= FEWEST else 0.0
     elif not 0 <= share < 1:
         raise ValueError(f"val must be held-out data (X, y), or a share of the training data in [0, 1), not {share}")
     elif share and not isinstance(data, Arrays):
