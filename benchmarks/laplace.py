@@ -46,7 +46,7 @@ CURVATURES = {
     "diagonal, sampled": {"structure": "diagonal", "labels": "sampled"},
 }
 EXAMPLES, EPOCHS, ROUNDS = 6000, 10, 5
-SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "wine", "yacht")
+SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -136,7 +136,7 @@ def tuned(name: str) -> dict[str, float]:
 
     steps = max(10_000, 20 * train.n // 32)
     epochs = math.ceil(steps / train.steps(32))
-    method = Laplace("all", precision="layer", every=max(1, epochs // 50))
+    method = Laplace("all", precision="parameter", every=max(1, epochs // 50))
     posterior = br.fit(network(), train, method, epochs=epochs)
     after = br.fit(network(), train, Laplace("all"))
     point = br.fit(network(), train, "map")
