@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from curvature_networks import networks, normal
+from curvature_networks import call, networks, normal
 from dense_reference import Joined, ggn, jacobian, relative
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from bayesrule.curvature import curvature, propagate
+from bayesrule.curvature import curvature, example_gradients, propagate
 from bayesrule.likelihoods import Categorical, Gaussian
 from bayesrule.structures import Blocks, Dense, Diagonal, Kronecker, LowRank, Scaled
 
@@ -113,3 +113,24 @@ def test_low_rank_is_never_above_and_keeps_the_stiffest_directions(seed, rank):
     assert left[0] > -1e-8 * values[-1]
     assert left.sum() <= 3 * values[:-rank].sum() + 1e-8 * values[-1]
     assert low.blocks[0].factor.shape[1] <= rank
+
+
+@pytest.mark.filterwarnings("ignore:.*which is slow")
+@pytest.mark.parametrize("name", TABLE)
+def test_gradients_of_every_example(name):
+    """Against autograd, one example at a time."""
+    model, x = TABLE[name]
+    model.eval()
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    outputs = call(model, x)
+    y, likelihood = torch.zeros_like(outputs.detach()), Gaussian(noise=0.7)
+    losses = -likelihood.log_prob(outputs, likelihood.check(outputs.detach(), y))
+    how = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    each = [torch.autograd.grad(loss, parameters, **how) for loss in losses]
+    wanted = [torch.cat([g.flatten() for g in gradients]) for gradients in each]
+    assert relative(example_gradients(model, x, y, likelihood), torch.stack(wanted)) < EXACT
+
+
+def test_gradients_of_no_example_are_refused():
+    with pytest.raises(ValueError, match="x must hold at least one example"):
+        example_gradients(nn.Linear(2, 1), torch.zeros(0, 2), torch.zeros(0), Gaussian(noise=1.0))

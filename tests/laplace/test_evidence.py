@@ -206,3 +206,23 @@ def test_curvature_far_above_the_prior(seed):
     covariance = one.covariance(factors, factors)
     assert bool(covariance.diagonal.isfinite().all())
     assert math.isfinite(float(one.logdet(factors)))
+
+
+@pytest.mark.parametrize("likelihood", ["categorical", "bernoulli", "poisson", "gaussian"])
+def test_dense_laplace_is_the_gaussian_process_of_the_network(likelihood):
+    """`br.gp` solves in the space of the data: the same variances, and at the mode the same evidence."""
+    torch.manual_seed(0)
+    x, outputs = normal(0, 15, 2), 3 if likelihood == "categorical" else 1
+    y = {"categorical": torch.arange(15) % 3, "bernoulli": torch.arange(15) % 2, "poisson": torch.arange(15) % 4}
+    chosen = Gaussian(0.5) if likelihood == "gaussian" else likelihood
+    data, prior = (x, y.get(likelihood, normal(1, 15))), br.priors.Gaussian(0.5)
+    model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, outputs)).double()
+    method = Laplace("all", tune="nothing", lr=0.05)
+    laplace = br.fit(model, data, method, chosen, prior, epochs=1500, batch_size=15)
+    model.load_state_dict(laplace.mean)
+    process = br.gp.from_network(model, data, laplace.likelihood, prior, solve="dual")
+    new = normal(2, 6, 2)
+    torch.testing.assert_close(
+        laplace.moments(new)[1].reshape(6, outputs, outputs), process.posterior(new).covariance, rtol=1e-7, atol=1e-9
+    )
+    assert abs(laplace.info["laplace"]["log_evidence"] - process.log_marginal_likelihood()) < 1e-5

@@ -3,7 +3,7 @@
 from bayesrule.curvature.blocks import Block, Curvature, DenseBlock, DiagonalBlock, KroneckerBlock, LowRankBlock
 from bayesrule.curvature.evidence import Evidence, Scatter, Tuning
 from bayesrule.curvature.ggn import curvature
-from bayesrule.curvature.jacobians import jacobians
+from bayesrule.curvature.jacobians import example_gradients, jacobians
 from bayesrule.curvature.plans import last_layer
 from bayesrule.curvature.propagation import propagate
 from bayesrule.curvature.squares import SquaredGradients
@@ -20,6 +20,7 @@ __all__ = [
     "SquaredGradients",
     "Tuning",
     "curvature",
+    "example_gradients",
     "jacobians",
     "last_layer",
     "propagate",
