@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import bayesrule as br
 from bayesrule.data import load, standardize
+from bayesrule.models import build
 
 needs_data = pytest.mark.skipif("BAYESRULE_DATA" not in os.environ, reason="set BAYESRULE_DATA to the official files")
 
@@ -154,3 +156,36 @@ def test_few_packages_come_along(tmp_path):
 
     beyond = resolved(str(root)) - resolved("torch") - {"bayesrule"}
     assert 5 < len(beyond) <= 25, sorted(beyond)
+
+
+LIMITS = {"Kronecker": 8, "diagonal": 8, "Kronecker, sampled": 2, "diagonal, sampled": 2}
+
+
+def curvature_cost(network, run):
+    """In epochs of plain training on the same examples, taken in turns."""
+    table, draw = benchmark("laplace"), torch.Generator().manual_seed(0)
+    spec, size = table.NETWORKS[network]
+    batches = [
+        (torch.rand(size, 1, 28, 28, generator=draw), torch.randint(10, (size,), generator=draw)) for _ in range(60)
+    ]
+    return table.ratio(build(spec, seed=0), build(spec, seed=0), batches, table.CURVATURES[run])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["MLP 784-400-400-10", "LeNet-5"])
+@pytest.mark.parametrize("run", LIMITS)
+def test_curvature_in_epochs_of_training(network, run):
+    assert curvature_cost(network, run) <= LIMITS[run]
+
+
+@pytest.mark.slow
+def test_a_dense_last_layer_costs_at_most_an_epoch():
+    """LeNet-5, 850 parameters in the last layer, with the time to put the matrix together."""
+    assert curvature_cost("LeNet-5", "last layer, dense") <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(reason="45 products of 401 × 401 for each example are more than all of its training")
+def test_and_so_does_a_larger_one():
+    """The untrained MLP, with 4010 parameters in its last layer: 2.5 epochs were seen."""
+    assert curvature_cost("MLP 784-400-400-10", "last layer, dense") <= 1

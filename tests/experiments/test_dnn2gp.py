@@ -36,7 +36,7 @@ def short(monkeypatch):
     monkeypatch.setattr(dnn2gp_tuning, "QUICK", few)
     monkeypatch.setattr(relevance, "LENGTHS", {False: {"digits": 3}})
     monkeypatch.setattr(relevance, "MOST", 300)
-    monkeypatch.setattr(relevance, "SEEDS", 2)
+    monkeypatch.setattr(relevance, "SEEDS", {False: 2})
 
 
 def plain(result):
@@ -74,7 +74,7 @@ def test_a_claim_that_fails_says_so(monkeypatch):
 def test_relevant_examples_matter(monkeypatch):
     """Three seeds on all digits, fewer epochs: errors are at the top, and its absence is felt."""
     monkeypatch.setattr(relevance, "LENGTHS", {False: {"digits": 20}})
-    monkeypatch.setattr(relevance, "SEEDS", 3)
+    monkeypatch.setattr(relevance, "SEEDS", {False: 3})
     result = relevance.run(Setting())
     assert [claim.held for claim in result.claims] == [True, True, True]
     for each in result.data["networks"]:
