@@ -28,13 +28,13 @@ from bayesrule.training import fit
 
 LAST, KRONECKER, DIAGONAL = "last layer, dense", "all, Kronecker", "all, diagonal"
 STRUCTURES = {
-    LAST: Laplace("last-layer", "dense"),
-    "last layer, Kronecker": Laplace("last-layer", "kronecker"),
-    KRONECKER: Laplace("all", "kronecker"),
-    DIAGONAL: Laplace("all", "diagonal"),
-    "all, rank 32": Laplace("all", "lowrank", rank=32),
-    "all, rank 512": Laplace("all", "lowrank", rank=512),
-    "all, dense": Laplace("all", "dense"),
+    LAST: Laplace("last-layer", "dense", tune="evidence"),
+    "last layer, Kronecker": Laplace("last-layer", "kronecker", tune="evidence"),
+    KRONECKER: Laplace("all", "kronecker", tune="evidence"),
+    DIAGONAL: Laplace("all", "diagonal", tune="evidence"),
+    "all, rank 32": Laplace("all", "lowrank", rank=32, tune="evidence"),
+    "all, rank 512": Laplace("all", "lowrank", rank=512, tune="evidence"),
+    "all, dense": Laplace("all", "dense", tune="evidence"),
 }
 LARGE = tuple(STRUCTURES)[:4]  # those for networks that are not small
 COMPARED = {"digits": tuple(STRUCTURES), "mnist": LARGE, "cifar10": LARGE}
@@ -101,8 +101,9 @@ def look(question: Network, data_dir: str | None) -> Row:
         seconds = time.process_time() - began
         assert isinstance(posterior, Linearised)
         drawn = Gaussian(posterior.mean, posterior.covariance, posterior.fixed, posterior.context)  # the same, as it is
-        about = {"log_evidence": posterior.info["laplace"]["log_evidence"], "epochs": seconds / epoch}
-        return about | {TANGENT: scores(posterior), WEIGHTS: scores(drawn)}
+        story = posterior.info["laplace"]
+        about = {"log_evidence": story["log_evidence"], "prior_scale": max(story["prior_scale"].values())}  # all alike
+        return about | {"epochs": seconds / epoch, TANGENT: scores(posterior), WEIGHTS: scores(drawn)}
 
     return {
         MAP: scores(_posterior(network, data, methods.MAP(), question.seed)) | {"seconds_per_epoch": epoch},
@@ -246,7 +247,7 @@ def _notes(rows: Sequence[Row], data: str) -> list[str]:
         )
         said = ", ".join(f"{SCORES[metric]} {mean:.4f}" for metric, mean in means.items())
         lines.append(
-            f"{data} ({name}), linearised: {said}, log evidence {evidence:.0f}; fitted in {epochs:.2g} epochs."
+            f"{data} ({name}), linearised: {said}, log evidence {evidence:.0f}; fitted in {epochs:.3g} epochs."
         )
     return lines
 
