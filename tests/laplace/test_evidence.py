@@ -45,7 +45,7 @@ def gram(seed, size):
 BLOCKS = {
     "diagonal": lambda seed: DiagonalBlock(("weight", "bias"), normal(seed, 8).square()),
     "dense": lambda seed: DenseBlock(("weight", "bias"), gram(seed, 8)),
-    "low rank": lambda seed: LowRankBlock(("weight", "bias"), normal(seed, 8, 3)),
+    "low rank": lambda seed: LowRankBlock(("weight", "bias"), normal(seed, 8, 3), normal(seed + 1, 8).square()),
     "kronecker": lambda seed: KroneckerBlock(("weight", "bias"), gram(seed, 2), gram(seed + 1, 4), True),
 }
 """Of a layer with a weight [2, 3] and a bias [2]."""

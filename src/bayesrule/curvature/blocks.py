@@ -118,9 +118,10 @@ class KroneckerBlock(Block):
 
 @dataclass(frozen=True, eq=False)
 class LowRankBlock(Block):
-    """``factor`` ``factor``ᵀ with a factor [size, R]: R directions, the rest is taken to be flat."""
+    """F Fᵀ + diag(``rest``), F = ``factor`` [size, R]: R directions, and what these leave of the diagonal."""
 
     factor: Tensor
+    rest: Tensor
 
     @property
     def size(self) -> int:
@@ -128,12 +129,12 @@ class LowRankBlock(Block):
         return len(self.factor)
 
     def diagonal(self) -> Tensor:
-        """The squared lengths of the rows."""
-        return self.factor.square().sum(1)
+        """The squared lengths of the rows, and the rest."""
+        return self.factor.square().sum(1) + self.rest
 
     def dense(self) -> Tensor:
-        """The product."""
-        return self.factor @ self.factor.T
+        """The product, and the rest on its diagonal."""
+        return self.factor @ self.factor.T + self.rest.diag()
 
 
 @dataclass(frozen=True, eq=False)

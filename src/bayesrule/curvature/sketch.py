@@ -4,7 +4,8 @@ G = Σ_k Σ_i g_ik g_ikᵀ is met with a few random vectors Ω [P, S] only. From
 
     G ≈ Y (Ωᵀ Y)⁺ Yᵀ,
 
-which is exact if G has rank S or less, never above G, and close where the eigenvalues fall off.
+which is exact if G has rank S or less, never above G, and close where the eigenvalues fall off. Of what it leaves out,
+the diagonal is kept: directions that were not found are not flat.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 from bayesrule.curvature.blocks import LowRankBlock
 from bayesrule.curvature.forms import pieces
 from bayesrule.curvature.limits import check_memory
-from bayesrule.curvature.sums import gradients, zeros
+from bayesrule.curvature.sums import DiagonalSum, gradients, zeros
 from bayesrule.curvature.watched import Columns
 
 MORE = 2
@@ -40,9 +41,11 @@ class LowRankSum:
         draws = torch.randn(size, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         self.probes = torch.linalg.qr(draws).Q.to(zeros(like))
         self.images = torch.zeros_like(self.probes)
+        self.squares = DiagonalSum(parameters)
 
     def add(self, columns: Columns) -> None:
         """The gradients of some columns, as many examples at a time as there is room."""
+        self.squares.add(columns)
         for rows in pieces(columns.examples, len(self.probes)):
             for forms in columns.forms:
                 g = gradients(forms, self.parameters, rows)
@@ -56,4 +59,6 @@ class LowRankSum:
         kept = values > values[-1].clamp(min=0) * len(values) * torch.finfo(self.images.dtype).eps
         factor = images @ (vectors[:, kept] / values[kept].sqrt())
         left, sizes, _ = torch.linalg.svd(factor, full_matrices=False)
-        return LowRankBlock(tuple(self.parameters), (left * sizes)[:, : self.rank].to(self.images.dtype))
+        stiffest = (left * sizes)[:, : self.rank].to(self.images.dtype)
+        rest = (self.squares.values - stiffest.square().sum(1)).clamp(min=0)
+        return LowRankBlock(tuple(self.parameters), stiffest, rest)

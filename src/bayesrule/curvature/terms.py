@@ -122,28 +122,32 @@ class DenseTerm(Term):
 
 @dataclass(frozen=True, eq=False)
 class LowRankTerm(Term):
-    """H = F Fᵀ with a factor F [P, R], in units of the prior deviations."""
+    """G = F Fᵀ + diag(d): a diagonal precision 1/(t s²) + d/c, and on top of it a few directions.
+
+    In units of that diagonal, with deviations e = s√t/√(1 + r s² d), Σ⁻¹ is I + EEᵀ, E = diag(e/√c) F.
+    """
 
     factor: Tensor
+    rest: Tensor
 
-    @cached_property
-    def _grams(self) -> dict[str, Tensor]:
-        pieces = torch.split(self.scale[:, None] * self.factor, [len(scale) for scale in self.scales.values()])
-        return {name: piece.T @ piece for name, piece in zip(self.scales, pieces, strict=True)}
+    def _shrunk(self, ratios: Factors) -> Tensor:
+        """√(r s²/(1 + r s² d)): e/√c, since r = t/c."""
+        squares = self.spread(ratios) * self.scale.square()
+        return (squares / (1 + squares * self.rest)).sqrt()
 
     def logdet(self, ratios: Factors) -> Tensor:
-        """log |I + Σ_p r_p F_pᵀ F_p| over the parameters p."""
-        inner = torch.eye(self.factor.shape[1], dtype=self.factor.dtype)
-        for name, gram in self._grams.items():
-            inner = inner + ratios[name] * gram
-        return torch.linalg.slogdet(inner)[1]
+        """Σ_j log(1 + r s_j² d_j) + log |I + EᵀE|."""
+        inner = self._shrunk(ratios)[:, None] * self.factor
+        own = (self.spread(ratios) * self.scale.square() * self.rest).log1p().sum()
+        eye = torch.eye(inner.shape[1], dtype=inner.dtype)
+        return own + torch.linalg.slogdet(eye + inner.T @ inner)[1]
 
     def covariance(self, variances: Factors, ratios: Factors) -> Structure:
-        """From the singular vectors and values of √r F."""
-        left, sizes, _ = torch.linalg.svd(
-            (self.spread(ratios).sqrt() * self.scale)[:, None] * self.factor, full_matrices=False
-        )
-        return Scaled(Spiked(left, 1 / (1 + sizes.square())), self.spread(variances).sqrt() * self.scale)
+        """From the singular vectors and values of E."""
+        shrunk = self._shrunk(ratios)
+        left, sizes, _ = torch.linalg.svd(shrunk[:, None] * self.factor, full_matrices=False)
+        noise = (self.spread(variances) / self.spread(ratios)).sqrt()
+        return Scaled(Spiked(left, 1 / (1 + sizes.square())), shrunk * noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +210,7 @@ def term(block: Block, scales: Mapping[str, Tensor]) -> Term:
     if isinstance(block, DenseBlock):
         return DenseTerm(scales, symmetric(f"the curvature of {', '.join(block.names)}", block.matrix))
     if isinstance(block, LowRankBlock):
-        return LowRankTerm(scales, _finite(block.names, block.factor))
+        return LowRankTerm(scales, _finite(block.names, block.factor), _finite(block.names, block.rest))
     assert isinstance(block, KroneckerBlock)
     for name, scale in scales.items():
         if bool((scale != scale[0]).any()):

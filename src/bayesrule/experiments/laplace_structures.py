@@ -36,12 +36,13 @@ STRUCTURES = {
     "all, rank 512": Laplace("all", "lowrank", rank=512, tune="evidence"),
     "all, dense": Laplace("all", "dense", tune="evidence"),
 }
-LARGE = tuple(STRUCTURES)[:4]  # those for networks that are not small
+LARGE = (LAST, KRONECKER, DIAGONAL)  # those for networks that are not small
 COMPARED = {"digits": tuple(STRUCTURES), "mnist": LARGE, "cifar10": LARGE}
 LENGTHS = {False: {"digits": 100}, True: {"mnist": 10, "cifar10": 20}}  # epochs on each data set
 HIDDEN = [32, 32]  # units of the network for digits: 3466 weights, of which a dense matrix can be had
 SEEDS = 3
-SAMPLES = 100  # draws of outputs, or of weights
+SAMPLES = {False: 100, True: 32}  # draws of outputs, or of weights
+OUTSIDE = 2000  # pictures from elsewhere, at most
 BATCH = 100
 SCALE = 1.0  # of the prior, under which the network is trained; the evidence then settles it for the posterior
 FALL, KEPT = 0.05, 0.005  # of accuracy: more than the one is a collapse, no more than the other is none
@@ -67,9 +68,8 @@ class Network:
 def run(setting: Setting) -> Result:
     """On each data set networks of several seeds, each with all structures."""
     lengths = LENGTHS[setting.full]
-    asked = [
-        Network(data, epochs, seed, SAMPLES) for data, epochs in lengths.items() for seed in book.seeds(setting, SEEDS)
-    ]
+    seeds, samples = book.seeds(setting, SEEDS), SAMPLES[setting.full]
+    asked = [Network(data, epochs, seed, samples) for data, epochs in lengths.items() for seed in seeds]
     answers = kept.answers(look, asked, setting)
     found = {data: [a for q, a in zip(asked, answers, strict=True) if q.data == data] for data in lengths}
     claims = tuple(each for data, rows in found.items() for each in claims_of(rows, data))
@@ -127,7 +127,7 @@ def _outside(split: Split, data_dir: str | None) -> Tensor:
         assert split.ood is not None
         return split.ood
     assert split.image_shape is not None
-    return framed(load("fashion-mnist", data_dir).test[0], *split.image_shape[:2])
+    return framed(load("fashion-mnist", data_dir).test[0][:OUTSIDE], *split.image_shape[:2])
 
 
 def framed(pictures: Tensor, channels: int, side: int) -> Tensor:
