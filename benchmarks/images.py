@@ -49,6 +49,7 @@ class Row:
 
 WIDE = BBB(sigma_lr_ratio=1.0)
 SLOW = BBB(sigma_lr_ratio=1.0, lr=3e-3)
+LOUD = BBB(lr=1e-3, initial_std=0.05)  # of σ₀ = 0.02, 0.05, 0.08 the best on 10 000 held-out training digits
 VARIATIONAL = {
     "LeNet-5, MNIST: map": Row("mnist", MAP(), 10),
     "LeNet-5, MNIST: bbb": Row("mnist", BBB(), 10),
@@ -57,7 +58,7 @@ VARIATIONAL = {
     "LeNet-5, CIFAR-10: bbb, η = 1": Row("cifar10", WIDE, 20, "kaiming", 1.0, seeds=(0, 1)),
     "MLP 400-400, MNIST: map": Row("mnist", MAP(lr=3e-3), 20, hidden=(400, 400), seeds=(0,)),
     "MLP 400-400, MNIST: bbb": Row("mnist", BBB(lr=1e-3), 20, hidden=(400, 400), seeds=(0,)),
-    "MLP 400-400, MNIST: bbb, 50 epochs": Row("mnist", BBB(lr=1e-3), 50, hidden=(400, 400), seeds=(0, 1)),
+    "MLP 400-400, MNIST: bbb, σ₀ = 0.05, 50 epochs": Row("mnist", LOUD, 50, hidden=(400, 400)),
     "MLP 400-400, MNIST: bbb, η = 0.1": Row("mnist", SLOW, 60, "kaiming", 0.1, hidden=(400, 400), seeds=(0,)),
 }
 ADAM = MLE(lr=1e-3)
