@@ -163,7 +163,7 @@ LIMITS = {"Kronecker": 8, "diagonal": 8, "Kronecker, sampled": 2, "diagonal, sam
 
 def curvature_cost(network, run):
     """In epochs of plain training on the same examples, taken in turns."""
-    table, draw = benchmark("laplace"), torch.Generator().manual_seed(0)
+    table, draw = benchmark("laplace_method"), torch.Generator().manual_seed(0)
     spec, size = table.NETWORKS[network]
     batches = [
         (torch.rand(size, 1, 28, 28, generator=draw), torch.randint(10, (size,), generator=draw)) for _ in range(60)

@@ -1,7 +1,7 @@
 """Laplace's method: what it costs, and what it is worth.
 
-    BAYESRULE_DATA=data python benchmarks/laplace.py cost --out docs/results
-    BAYESRULE_DATA=data python benchmarks/laplace.py uci --out docs/results
+    BAYESRULE_DATA=data python benchmarks/laplace_method.py cost --out docs/results
+    BAYESRULE_DATA=data python benchmarks/laplace_method.py uci --out docs/results
 
 ``cost``: curvature in epochs of plain training, taken in turns, on 12 000 digits of MNIST, of untrained networks and of
 networks after 20 epochs; and the time of a linearised prediction against laplace-torch's, if that is installed.
@@ -225,7 +225,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     found = tables[args.table](args.cache)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    about = {"command": f"python benchmarks/laplace.py {args.table}", "commit": commit, "seed": 0, "machine": machine()}
+    about = {"command": f"python benchmarks/laplace_method.py {args.table}", "commit": commit, "seed": 0, "machine": machine()}
     result = about | {"threads": args.threads, "versions": versions(), "results": found}
     write_atomically(args.out / f"laplace-{args.table}.json", json.dumps(result, indent=1, default=str))
     draw(args.table, found, args.out / f"laplace-{args.table}.png")
