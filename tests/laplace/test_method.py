@@ -113,7 +113,7 @@ def test_held_out_data_are_cut_off_where_they_are_needed():
     assert br.fit(mlp(), data, Laplace(tune="held-out"), epochs=2).info["n"] == 160
     assert br.fit(mlp(), data, Laplace(tune="evidence"), epochs=2).info["n"] == 200
     assert br.fit(mlp(), data, Laplace(), epochs=2).info["n"] == 160
-    assert br.fit(mlp(), data, Laplace(), epochs=0).info["n"] == 200
+    assert br.fit(trained(), data, Laplace(), epochs=0).info["n"] == 200
     assert br.fit(mlp(), data, Laplace(every=1), epochs=2).info["n"] == 200
     assert br.fit(mlp(1, 1), sinus(200), Laplace(), epochs=2).info["n"] == 200
     assert br.fit(mlp(1, 1), sinus(200), Laplace(tune="nothing"), epochs=2).info["n"] == 160
@@ -163,9 +163,11 @@ def test_a_diagonal_posterior_is_the_prior_of_the_next():
         (lambda: Laplace(tune="marglik"), "unknown tune of laplace 'marglik'"),
         (lambda: Laplace(precision="scalar"), "unknown precision of laplace 'scalar'"),
         (lambda: Laplace(predictive="glm"), "unknown predictive of laplace 'glm'"),
-        (lambda: Laplace(every=-1), "every must be at least 0"),
+        (lambda: Laplace(every=-1), "every must be a whole number of at least 0, not -1"),
         (lambda: Laplace(every=2, tune="nothing"), "0 unless the evidence tunes, not 2 with tune='nothing'"),
-        (lambda: Laplace(rank=0), "rank must be at least 1, not 0"),
+        (lambda: Laplace(rank=2.5), "rank must be a whole number of at least 1, not 2.5"),
+        (lambda: Laplace(subset=()), "subset must name at least one parameter or layer, not none"),
+        (lambda: Laplace(rank=0), "rank must be a whole number of at least 1, not 0"),
     ],
 )
 def test_settings_that_are_refused(build, match):
@@ -176,18 +178,23 @@ def test_settings_that_are_refused(build, match):
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"prior": br.priors.Flat()}, "laplace takes a prior of independent normal weights, not 'flat'"),
-        ({"prior": br.priors.Laplace()}, "laplace takes a prior of independent normal weights, not 'laplace'"),
+        ({"prior": br.priors.Flat()}, "the prior must be of independent normal weights, not 'flat'"),
+        ({"prior": br.priors.Laplace()}, "the prior must be of independent normal weights, not 'laplace'"),
         (
             {"prior": br.priors.Gaussian({"": 1.0, "0.weight": torch.rand(16, 2) + 0.5})},
             "the prior of '0.weight' has a scale for each weight, which a Kronecker product cannot hold",
         ),
         ({"method": Laplace(("3",))}, "unknown parameter or layer '3'"),
+        (
+            {"prior": lambda: br.fit(trained(), br.data.moons(seed=0), Laplace("all"), epochs=0).as_prior()},
+            "not a posterior whose covariance is dense: take br.priors.Gaussian, or a Gaussian posterior with a diagonal",
+        ),
     ],
 )
 def test_tasks_that_are_refused(settings, match):
+    settings = {name: value() if callable(value) else value for name, value in settings.items()}
     with pytest.raises(ValueError, match=match):
-        br.fit(mlp(), br.data.moons(seed=0), **{"method": Laplace("all", "kronecker"), "epochs": 0} | settings)
+        br.fit(trained(), br.data.moons(seed=0), **{"method": Laplace("all", "kronecker"), "epochs": 0} | settings)
 
 
 def test_a_network_that_diverged_is_refused_by_layer():

@@ -94,6 +94,6 @@ def _fill(found: Tensor, watched: Watched, outputs: Tensor) -> None:
 def units(outputs: Tensor) -> Iterator[Tensor]:
     """For each output of an example, the gradient that is 1 there and 0 elsewhere."""
     for place in range(outputs[0].numel()):
-        unit = torch.zeros_like(outputs.detach())
+        unit = torch.zeros(outputs.shape, dtype=outputs.dtype, device=outputs.device)  # contiguous, whatever they are
         unit.view(len(outputs), -1)[:, place] = 1
         yield unit

@@ -36,8 +36,8 @@ class LowRankSum:
         like = next(iter(parameters.values()))
         size = sum(p.numel() for p in parameters.values())
         width = min(MORE * rank, size)
-        what = f"{width} random vectors of {size:,} numbers, twice,"
-        check_memory(what, 2 * size * width, like, "take a lower rank, or structure='diagonal'")
+        what = f"{width} random vectors of {size:,} numbers, and what is made of them,"
+        check_memory(what, 8 * size * width, like, "take a lower rank, or structure='diagonal'")
         draws = torch.randn(size, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         self.probes = torch.linalg.qr(draws).Q.to(zeros(like))
         self.images = torch.zeros_like(self.probes)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from bayesrule.curvature.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock, LowRankBlock
+from bayesrule.curvature.limits import check_memory
 from bayesrule.structures import Dense, Diagonal, Kronecker, Scaled, Spiked, Structure
 from bayesrule.structures.dense import symmetric
 from bayesrule.structures.kronecker import eigen
@@ -208,6 +209,8 @@ def term(block: Block, scales: Mapping[str, Tensor]) -> Term:
     if isinstance(block, DiagonalBlock):
         return DiagonalTerm(scales, _finite(block.names, block.values))
     if isinstance(block, DenseBlock):
+        what = f"the posterior of {block.size:,} weights in a dense matrix, with its factors,"
+        check_memory(what, 8 * block.size**2, torch.ones((), dtype=torch.float64), "take structure='kronecker'")
         return DenseTerm(scales, symmetric(f"the curvature of {', '.join(block.names)}", block.matrix))
     if isinstance(block, LowRankBlock):
         return LowRankTerm(scales, _finite(block.names, block.factor), _finite(block.names, block.rest))

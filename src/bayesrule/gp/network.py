@@ -22,7 +22,8 @@ from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
 from bayesrule.posteriors.linearised import predict_normal
 from bayesrule.predictions import Prediction
-from bayesrule.priors import Gaussian, Prior
+from bayesrule.priors import Prior
+from bayesrule.priors.normals import normals
 from bayesrule.task import Task
 
 Solve = Literal["auto", "primal", "dual"]
@@ -61,11 +62,7 @@ def from_network(
     if solve not in SOLVES:
         raise unknown("solve", solve, SOLVES)
     task = Task.create(model, train, likelihood, prior, temperature)
-    if not isinstance(task.prior, Gaussian):
-        raise ValueError(
-            f"prior must be an independent Gaussian, since only then are the outputs a Gaussian process: got "
-            f"{task.prior.name!r}; pass prior=br.priors.Gaussian(scale)"
-        )
+    normals(task.prior, task.parameters())  # or an error: only then are the outputs a Gaussian process
     if task.data.scaling.targets is not None and not isinstance(task.likelihood, likelihoods.Gaussian):
         raise ValueError(
             f"the data's targets are standardised, but the outputs of likelihood {task.likelihood.name!r} are not all "
@@ -251,10 +248,9 @@ class NetworkGP:
 
 def _believed(prior: Prior, parameters: Parameters, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
     """The prior's scale and mean of each weight that takes part, [P]."""
-    assert isinstance(prior, Gaussian)
-    chosen = {name: parameters[name].detach() for name in names}
-    pairs = zip(chosen.values(), *prior.bound(chosen), strict=True)
-    filled = [(_fill(w, scale), _fill(w, mean)) for w, scale, mean in pairs]
+    own = {name: parameters[name].detach() for name in names}
+    scales, means = normals(prior, own)
+    filled = [(_fill(w, scales[name]), _fill(w, means[name])) for name, w in own.items()]
     return torch.cat([scale for scale, _ in filled]), torch.cat([mean for _, mean in filled])
 
 

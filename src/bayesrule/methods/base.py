@@ -55,6 +55,10 @@ class Learner(ABC):
     def posterior(self) -> Posterior:
         """What is known now."""
 
+    def glance(self) -> Posterior:
+        """What is known now, for a look in between: as good as it comes cheap."""
+        return self.posterior()
+
     def settle(self, posterior: Posterior, held: Batch) -> Posterior:
         """The posterior with what held-out data, in the user's units, tell better: unknowns of the likelihood."""
         return match(posterior, held)
@@ -76,6 +80,10 @@ class Method(Named, ABC):
     def holds_out(self, task: Task, epochs: int) -> bool:
         """Whether some data are to be held out where nobody says: to settle what is unknown of the likelihood."""
         return bool(task.likelihood.unknowns())
+
+    def check_held(self, held: bool) -> None:
+        """Refuse to go without held-out data where they cannot be done without."""
+        return
 
 
 def context(task: Task, likelihood: Likelihood) -> Context:

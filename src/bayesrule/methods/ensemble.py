@@ -43,6 +43,10 @@ class Ensemble(Method):
         """As the members have it."""
         return self.base.holds_out(task, epochs)
 
+    def check_held(self, held: bool) -> None:
+        """As the members have it."""
+        self.base.check_held(held)
+
 
 @dataclass(frozen=True)
 class DropoutEnsemble(Ensemble):
@@ -81,6 +85,14 @@ class EnsembleLearner(Learner):
         parts = [member.posterior() for member in self.members]
         pooled = self.task.likelihood.pooled([part.likelihood for part in parts])
         return Mixture(parts, context(self.task, pooled))
+
+    def settle(self, posterior: Posterior, held: Batch) -> Posterior:
+        """Each member by itself, and then what is unknown of the pooled likelihood."""
+        assert isinstance(posterior, Mixture)
+        pairs = zip(self.members, posterior.components, strict=True)
+        parts = [member.settle(part, held) for member, part in pairs]
+        pooled = self.task.likelihood.pooled([part.likelihood for part in parts])
+        return super().settle(Mixture(parts, context(self.task, pooled)), held)
 
 
 def _fresh(task: Task) -> Task:

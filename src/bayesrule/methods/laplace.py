@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import ClassVar, get_args
 
 import torch
@@ -13,7 +15,7 @@ from torch import Tensor
 from bayesrule import modules
 from bayesrule.curvature import Curvature, Evidence, Scatter, Tuning, curvature
 from bayesrule.curvature.evidence import Grouping, group
-from bayesrule.curvature.plans import STRUCTURES
+from bayesrule.curvature.plans import STRUCTURES, Subset, chosen
 from bayesrule.curvature.roots import LABELS
 from bayesrule.data import Batch, inputs
 from bayesrule.files import Tree
@@ -22,12 +24,12 @@ from bayesrule.methods.base import Learner, Logs, Method, Plan
 from bayesrule.methods.point import PointLearner
 from bayesrule.naming import unknown
 from bayesrule.optim import Group
-from bayesrule.posteriors import Context, Gaussian, Linearised, Posterior
+from bayesrule.posteriors import Context, Gaussian, Linearised, Posterior, match
 from bayesrule.posteriors.linearised import LINKS, check_link
+from bayesrule.predictions import Classes
 from bayesrule.priors import Gaussian as GaussianPrior
-from bayesrule.priors import Prior, Structured
-from bayesrule.priors.independent import Value
-from bayesrule.structures import Diagonal
+from bayesrule.priors import Prior
+from bayesrule.priors.normals import normals
 from bayesrule.task import Task
 
 WEIGHTS = "weights"
@@ -65,6 +67,7 @@ class Laplace(Method):
     subset: str | tuple[str, ...] | None = None
     structure: str = "dense"
     labels: str = "exact"
+    samples: int = 1
     tune: str | None = None
     precision: str = "one"
     every: int = 0
@@ -78,27 +81,50 @@ class Laplace(Method):
         _one_of("tune", self.tune or TUNE[0], TUNE)
         _one_of("precision", self.precision, get_args(Grouping))
         _one_of("predictive", self.predictive, (*LINKS, WEIGHTS))
-        if self.every < 0 or (self.every and self.tune not in (None, "evidence")):
-            rule = "every must be at least 0, and 0 unless the evidence tunes"
-            raise ValueError(f"{rule}, not {self.every} with tune={self.tune!r}")
-        if self.rank < 1:
-            raise ValueError(f"rank must be at least 1, not {self.rank}")
+        for field, least in (("every", 0), ("samples", 1), ("rank", 1)):
+            value = getattr(self, field)
+            if not isinstance(value, Integral) or value < least:
+                raise ValueError(f"{field} must be a whole number of at least {least}, not {value!r}")
+        if self.every and self.tune not in (None, "evidence"):
+            raise ValueError(f"every must be 0 unless the evidence tunes, not {self.every} with tune={self.tune!r}")
         if self.subset not in (None, "all", "last-layer"):
             names = self.subset.split(",") if isinstance(self.subset, str) else self.subset or ()
+            if not names:
+                raise ValueError("subset must name at least one parameter or layer, not none; 'all' takes all of them")
             object.__setattr__(self, "subset", tuple(name.strip() for name in names))
 
     def start(self, task: Task, plan: Plan) -> LaplaceLearner:
-        """MAP, and the curvature at its end."""
-        normal(task.prior, task.parameters())
+        """MAP, and the curvature at its end; what does not fit is said before any training."""
+        if modules.dtype_of(task.model) not in (torch.float32, torch.float64):
+            dtype = modules.dtype_of(task.model)
+            raise TypeError(f"laplace takes a model in float32 or float64, not {dtype}: model.float()")
         if self.predictive != WEIGHTS:
             check_link(self.predictive, task.likelihood)
+        if self.labels == "empirical" and task.likelihood.unknowns():
+            raise ValueError("labels='empirical' needs a known noise, such as br.likelihoods.Gaussian(0.1)")
+        chosen(task.model, next(iter(task.data.ordered(1))).x, self.weights(task.parameters()))
+        task = task.with_prior(GaussianPrior(*normals(task.prior, task.parameters())))
         return LaplaceLearner(self, PointLearner(task, plan, Group(lr=self.lr)))
 
     def holds_out(self, task: Task, epochs: int) -> bool:
         """The evidence needs no data beside those of the training, and a trained module has seen them all."""
         if self.tune is None:
             return epochs > 0 and self.listens(task)
-        return self.tune == "held-out" or (self.tune == "nothing" and super().holds_out(task, epochs))
+        return self.tune == "held-out" or (self.tune == "nothing" and epochs > 0 and super().holds_out(task, epochs))
+
+    def check_held(self, held: bool) -> None:
+        """Without held-out data there is nothing to tune on."""
+        if self.tune == "held-out" and not held:
+            raise ValueError(
+                "tune='held-out' needs held-out data, and fewer than 100 examples or a loader cannot spare any: give "
+                "val=(X, y), or take tune='evidence'"
+            )
+
+    def weights(self, parameters: Mapping[str, Tensor]) -> Subset:
+        """The subset, if it is given or not."""
+        if self.subset is not None:
+            return self.subset
+        return "all" if sum(p.numel() for p in parameters.values()) <= FEW else "last-layer"
 
     def listens(self, task: Task) -> bool:
         """Whether held-out data tune the precision, if there are any."""
@@ -110,6 +136,7 @@ class LaplaceLearner(Learner):
 
     def __init__(self, method: Laplace, base: PointLearner) -> None:
         self.method, self.base = method, base
+        self.found: Curvature  # as the last `posterior` has it
 
     def step(self, batch: Batch) -> Logs:
         """A step of the point learner; now and then the prior and the noise are settled anew."""
@@ -134,49 +161,84 @@ class LaplaceLearner(Learner):
 
     def posterior(self) -> Posterior:
         """The Gaussian at the mode, under the prior and the noise of the largest evidence unless these stay."""
-        found = self._curvature()
-        evidence = self._evidence(found)
+        if not self.base.steps:
+            self._look()
+        self.found = self._curvature()
+        evidence = self._evidence(self.found)
         tuned = self.method.tune in (None, "evidence")
         tuning = evidence.tuned(self._grouping) if tuned else Tuning.neutral(evidence.squares)
-        return self._approximation(found, evidence, tuning)
+        return self._approximation(self.found, evidence, tuning)
+
+    def glance(self) -> Posterior:
+        """The network as it is: the curvature takes a pass over the data."""
+        return self.base.posterior()
 
     def settle(self, posterior: Posterior, held: Batch) -> Posterior:
-        """The factors on the precision under which held-out data are the most probable, if these are to tune."""
+        """With the precision, or the noise, under which held-out data are the most probable, if these are to tune."""
+        evidence, some = self._evidence(self.found), spread_out(held, ENOUGH)
         if not self.method.listens(self.base.task):
-            return super().settle(posterior, held)
-        held = Batch(inputs.each(lambda t: t[:ENOUGH], held.x), held.y[:ENOUGH])
-        found = self._curvature()
-        evidence = self._evidence(found)
+            neutral = Tuning.neutral(evidence.squares)
+            return self._matched(evidence, neutral, held) if self.method.tune == "nothing" else posterior
 
         def judged(factors: Mapping[str, float]) -> tuple[float, Posterior]:
             one = torch.ones((), dtype=torch.float64)
             known = {key: torch.tensor(value, dtype=torch.float64) for key, value in factors.items()}
             tuning = Tuning({name: known[group(name, self._grouping)] for name in evidence.squares}, one)
-            there = super(LaplaceLearner, self).settle(self._approximation(found, evidence, tuning), held)
-            return float(-there.predict(held.x).log_prob(held.y).mean()), there
+            there = self._matched(evidence, tuning, some)
+            return float(-there.predict(some.x).log_prob(some.y).mean()), there
 
         return search(judged, {group(name, self._grouping) for name in evidence.squares})
+
+    def _matched(self, evidence: Evidence, tuning: Tuning, held: Batch) -> Posterior:
+        """Under these factors and the noise of held-out data, by which the curvature counts too."""
+        before = self._approximation(self.found, evidence, tuning)
+        old = before.likelihood.unknowns()
+        likelihood = match(before, held).likelihood
+        moves = [2 * (u - old[name]).double().mean() for name, u in likelihood.unknowns().items()]
+        if not moves:
+            return before
+        noise = tuning.noise * torch.stack(moves).mean().exp()
+        after = self._approximation(self.found, evidence, Tuning(tuning.variances, noise))
+        after.context = replace(after.context, likelihood=likelihood)
+        return after
+
+    def _look(self) -> None:
+        """At a network that is taken as it is: is it trained, and what is the noise about it, on all of the data?"""
+        data = self.base.task.data.raw()
+        point = match(self.base.posterior(), data)
+        with torch.no_grad():
+            for name, value in point.likelihood.unknowns().items():
+                self.base.unknowns[name].copy_(value)
+        prediction = point.predict(data.x)
+        if isinstance(prediction, Classes):
+            loss, chance = -prediction.log_prob(data.y).mean(), _entropy(data.y)
+            if loss >= chance:
+                warnings.warn(
+                    f"the network's NLL is {float(loss):.3g}, no better than the {float(chance):.3g} of guessing by "
+                    "the frequency of each class: Laplace's method is for a trained network; train it, or epochs=None",
+                    stacklevel=6,
+                )
 
     def _curvature(self) -> Curvature:
         """G at the present weights, over all training data."""
         method, likelihood = self.method, self.base.learnt()
-        few = sum(p.numel() for p in self.base.parameters.values()) <= FEW
         batches = ((batch.x, batch.y) for batch in self.base.task.data.ordered(BATCH))
         return curvature(
             self.base.network,
             batches,
             likelihood,
             method.structure,  # type: ignore[arg-type]
-            method.subset or ("all" if few else "last-layer"),
+            method.weights(self.base.parameters),
             method.labels,  # type: ignore[arg-type]
-            generator=torch.default_generator,
+            method.samples,
+            torch.default_generator,
             rank=method.rank,
         )
 
     def _evidence(self, found: Curvature) -> Evidence:
         task, likelihood = self.base.task, self.base.learnt()
         own = {name: self.base.parameters[name] for name in found.shapes}
-        scales, means = normal(task.prior, own)
+        scales, means = normals(task.prior, own)
         offsets = {name: w.detach() - means[name] for name, w in own.items()}
         return Evidence.of(found, offsets, scales, scatter(likelihood, found, task), task.temperature)
 
@@ -187,8 +249,8 @@ class LaplaceLearner(Learner):
         own = {name: self.base.parameters[name] for name in found.shapes}
         settled = scaled(task.prior, own, tuning)
         info = {
-            "log_evidence": float(evidence.log(tuning)),
-            "prior_scale": {name: float(torch.as_tensor(s).mean()) for name, s in normal(settled, own)[0].items()},
+            "log_evidence": float(evidence.log(tuning)) - units(task),
+            "prior_scale": {name: float(torch.as_tensor(s).mean()) for name, s in normals(settled, own)[0].items()},
             "fallbacks": dict(found.fallbacks),
         }
         context = Context(task.model, likelihood.with_unknowns(unknowns), task.data.scaling, {"laplace": info})
@@ -198,7 +260,7 @@ class LaplaceLearner(Learner):
 
     def state_dict(self) -> Tree:
         """That of the point learner, and the prior as it was settled."""
-        scales, means = normal(self.base.task.prior, self.base.parameters)
+        scales, means = normals(self.base.task.prior, self.base.parameters)
         return {"base": self.base.state_dict(), "scales": scales, "means": means}
 
     def load_state_dict(self, state: Tree) -> None:
@@ -207,27 +269,9 @@ class LaplaceLearner(Learner):
         self.base.task = replace(self.base.task, prior=GaussianPrior(state["scales"], state["means"]))
 
 
-def normal(prior: Prior, parameters: Mapping[str, Tensor]) -> tuple[dict[str, Value], dict[str, Value]]:
-    """The deviations and means of a prior of independent normal weights, by name; an error for any other.
-
-    >>> normal(GaussianPrior(2.0).resolve(torch.nn.Linear(1, 1)), {"bias": torch.zeros(1)})
-    ({'bias': 2.0}, {'bias': 0.0})
-    """
-    if isinstance(prior, GaussianPrior):
-        scales, means = prior.bound(parameters)
-        return dict(zip(parameters, scales, strict=True)), dict(zip(parameters, means, strict=True))
-    if isinstance(prior, Structured) and isinstance(prior.covariance, Diagonal):
-        deviations = modules.unflatten(prior.covariance.variance.sqrt(), prior.mean)
-        return {name: deviations[name] for name in parameters}, {name: prior.mean[name] for name in parameters}
-    raise ValueError(
-        f"laplace takes a prior of independent normal weights, not {prior.name!r}: br.priors.Gaussian, or a Gaussian "
-        "posterior with a diagonal covariance"
-    )
-
-
 def scaled(prior: Prior, parameters: Mapping[str, Tensor], tuning: Tuning) -> GaussianPrior:
     """The prior with √t times its deviations, of the parameters that were tuned."""
-    scales, means = normal(prior, parameters)
+    scales, means = normals(prior, parameters)
     factors = {name: math.sqrt(float(t)) for name, t in tuning.variances.items()}
     return GaussianPrior({name: scale * factors.get(name, 1.0) for name, scale in scales.items()}, means)
 
@@ -236,10 +280,30 @@ def scatter(likelihood: Likelihood, found: Curvature, task: Task) -> Scatter:
     """What of the loss depends on the noise, if that is to be learnt."""
     if not likelihood.unknowns():
         return Scatter(found.loss)
-    y = next(iter(task.data.ordered(1))).y
-    numbers = found.examples * y[0].numel()
-    perfect = -float(likelihood.log_prob(y, y).double().sum()) * found.examples
+    exact = torch.zeros(next(iter(task.data.ordered(1))).y.shape, dtype=torch.float64)
+    numbers = found.examples * exact.numel()
+    perfect = -float(likelihood.log_prob(exact, exact).sum()) * found.examples
     return Scatter(found.loss, found.loss - perfect, numbers)
+
+
+def units(task: Task) -> float:
+    """What to take off a log density of standardised targets for that of the user's: N Σ log scale/η."""
+    targets = task.data.scaling.targets
+    if targets is None:
+        return 0.0
+    shape = next(iter(task.data.ordered(1))).y[0].shape
+    return task.data.n * float(targets.scale.log().expand(shape).sum()) / task.temperature
+
+
+def spread_out(batch: Batch, most: int) -> Batch:
+    """At most so many examples of a batch, any of them, the same every time."""
+    index = torch.randperm(len(batch.y), generator=torch.Generator().manual_seed(0))[:most]
+    return Batch(inputs.take(batch.x, index), batch.y[index])
+
+
+def _entropy(y: Tensor) -> Tensor:
+    """Of the frequencies of labels, in nats."""
+    return torch.special.entr(torch.bincount(y.flatten()) / y.numel()).sum()
 
 
 def search(judge: Judge, keys: Iterable[str]) -> Posterior:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import RLock
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -26,6 +28,9 @@ from bayesrule.structures import Structure
 
 Link = Literal["sampling", "probit", "bridge"]
 LINKS: tuple[str, ...] = get_args(Link)
+_ONE_AT_A_TIME = RLock()
+BLOCK = 2**22
+"""Numbers of covariances that are worked out at a time."""
 WIDE = 64
 """Outputs of an example above which networks are drawn, rather than a covariance worked out for every example."""
 
@@ -61,27 +66,40 @@ class Linearised(Gaussian):
 
     def outputs(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
         """Draws of f, or the one output that the link makes of its moments."""
-        if self._wide(x):
+        first = self._first(x)
+        if first.numel() > WIDE:
             return stack(self._tangents(samples, generator), x, samples)
-        f, covariance = self.moments(x)
-        if self.link == "probit" and isinstance(self.likelihood, Categorical):
-            return probit_of_classes(f, covariance)[None]
-        if self.link == "probit":
+        check_memory(samples, inputs.length(x), first)
+        noise = normals(samples, first.numel(), generator)
+        return torch.cat([self._linked(*moments, noise) for moments in self._in_blocks(x, first.numel())], 1)
+
+    def _in_blocks(self, x: Inputs, width: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Moments of a few examples at a time: a covariance takes width² numbers."""
+        rows = torch.arange(inputs.length(x))
+        return (self.moments(inputs.take(x, part)) for part in torch.split(rows, max(1, BLOCK // width**2)))
+
+    def _linked(self, f: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:
+        """Outputs [S, B, ...] as the link makes them."""
+        classes = isinstance(self.likelihood, Categorical)
+        if self.link == "sampling":
+            return draws(f, centred(f, covariance) if classes else covariance, noise)
+        if not classes:
             return probit(f, covariance.diagonal(dim1=1, dim2=2).reshape(f.shape))[None]
-        if self.link == "bridge":
-            return bridge(f, covariance)[None]
-        check_memory(samples, len(f), f)
-        return draws(f, covariance, samples, generator)
+        link = probit_of_classes if self.link == "probit" else bridge
+        return positions(link, f, covariance)[None]
 
     def prediction(self, x: Inputs, samples: int, generator: torch.Generator) -> Prediction:
         """Exact where noise is normal and the same everywhere."""
-        if not isinstance(self.likelihood, likelihoods.Gaussian) or self._wide(x):
+        first = self._first(x)
+        if not isinstance(self.likelihood, likelihoods.Gaussian) or first.numel() > WIDE:
             return super().prediction(x, samples, generator)
-        return predict_normal(self.likelihood, *self.moments(x), samples, generator)
+        parts = [predict_reals(self.likelihood, *moments) for moments in self._in_blocks(x, first.numel())]
+        return Reals.cat(parts)
 
-    def _wide(self, x: Inputs) -> bool:
+    def _first(self, x: Inputs) -> Tensor:
+        """The network's output for the first example, [1, ...]."""
         with torch.no_grad():
-            return modules.try_call(self.model, inputs.take(x, torch.arange(1)))[0].numel() > WIDE
+            return modules.try_call(self.model, inputs.take(x, torch.arange(1)))
 
     def _tangents(self, samples: int, generator: torch.Generator) -> Iterator[Callable[[Inputs], Tensor]]:
         """Networks f_mean(x) + J(x) δ with δ ~ N(0, Σ), by forward differentiation."""
@@ -93,10 +111,9 @@ class Linearised(Gaussian):
     def _tangent(self, direction: Parameters) -> Callable[[Inputs], Tensor]:
         def network(x: Inputs) -> Tensor:
             def at(mean: Parameters) -> Tensor:
-                return modules.try_call(self.model, x, state=mean | self.fixed)
+                return modules.call(self.model, x, state=mean | self.fixed)
 
-            with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():  # other attention has no forward derivative
-                warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)  # by torch itself
+            with _plain_kernels():
                 found: tuple[Tensor, Tensor] = jvp(at, (self.mean,), (direction,))  # type: ignore[assignment]
             return found[0] + found[1]
 
@@ -111,6 +128,20 @@ class Linearised(Gaussian):
         """From all of these."""
         plain = Gaussian.from_state(state, context)
         return cls(plain.mean, plain.covariance, plain.fixed, context, state["link"])
+
+
+@contextmanager
+def _plain_kernels() -> Iterator[None]:
+    """Within this block torch uses kernels that have a forward derivative; one thread at a time, since it is global."""
+    with _ONE_AT_A_TIME, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*(torch.jit.script|TF32)")  # of torch about itself
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def check_link(link: str, likelihood: Likelihood) -> None:
@@ -131,37 +162,68 @@ def predict_normal(
     >>> predict_normal(likelihood, torch.zeros(1, 1), spread, 1, torch.Generator()).variance
     tensor([1.])
     """
+    if isinstance(likelihood, likelihoods.Gaussian):
+        return predict_reals(likelihood, f, covariance)
     check_memory(samples, len(f), f)
-    if not isinstance(likelihood, likelihoods.Gaussian):
-        return likelihood.predict(draws(f, covariance, samples, generator))
+    return likelihood.predict(draws(f, covariance, normals(samples, f[0].numel(), generator)))
+
+
+def predict_reals(likelihood: likelihoods.Gaussian, f: Tensor, covariance: Tensor) -> Reals:
+    """N(f, diag(covariance) + noise²)."""
     known = likelihood.predict(f[None])
     deviations = covariance.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
     return Reals(known.means, known.stds, deviations.reshape(known.means.shape))
 
 
-def draws(f: Tensor, covariance: Tensor, samples: int, generator: torch.Generator) -> Tensor:
-    """``samples`` points [S, B, ...] of N(f, covariance) for every example, from the same noise for all of them.
+def normals(samples: int, width: int, generator: torch.Generator) -> Tensor:
+    """Points [S, K] that stand for N(0, I): pairs about zero, and zero itself where S is odd.
 
-    They come in pairs about f, so that their mean is f. With at least 2K of them their covariance is exact too.
+    From 2K points on their covariance is I exactly. A single one is drawn.
 
-    >>> points = draws(torch.zeros(1, 2), torch.eye(2)[None], 4, torch.Generator().manual_seed(0))
+    >>> points = normals(5, 2, torch.Generator().manual_seed(0))
+    >>> (points.T @ points / 5).round(decimals=6).abs(), points.sum(0)
+    (tensor([[1., 0.], [0., 1.]], dtype=torch.float64), tensor([0., 0.], dtype=torch.float64))
+    """
+    half = torch.randn(max(1, samples // 2), width, generator=generator, dtype=torch.float64)
+    if samples == 1:
+        return half
+    if len(half) >= width:
+        half = half @ torch.linalg.inv(torch.linalg.cholesky(2 * half.T @ half / samples)).T
+    return torch.cat([torch.stack([half, -half], 1).flatten(0, 1), half.new_zeros(samples % 2, width)])
+
+
+def draws(f: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:
+    """Points [S, B, ...] of N(f, covariance) for every example, from the same `normals` [S, K] for all of them.
+
+    >>> points = draws(torch.zeros(1, 2), torch.eye(2)[None], normals(4, 2, torch.Generator().manual_seed(0)))
     >>> points[:, 0].T @ points[:, 0] / 4
     tensor([[1.0000, 0.0000],
             [0.0000, 1.0000]])
     """
-    width = covariance.shape[-1]
-    half = torch.randn(-(-samples // 2), width, generator=generator, dtype=torch.float64)
-    if samples >= 2 * width:
-        half = half @ torch.linalg.inv(torch.linalg.cholesky(half.T @ half / len(half))).T
-    noise = torch.stack([half, -half], 1).flatten(0, 1)[:samples].to(f.dtype)
-    return f + torch.einsum("bkl,sl->sbk", root(covariance).to(f.dtype), noise).reshape(samples, *f.shape)
+    return f + torch.einsum("bkl,sl->sbk", root(covariance), noise).reshape(len(noise), *f.shape).to(f.dtype)
 
 
 def root(covariance: Tensor) -> Tensor:
-    """L with L Lᵀ = covariance [B, K, K], up to a millionth of its mean diagonal."""
-    wide = covariance.double()
-    size = wide.diagonal(dim1=1, dim2=2).mean(1) + torch.finfo(torch.float32).tiny
-    return torch.linalg.cholesky(wide + 1e-6 * size[:, None, None] * torch.eye(wide.shape[-1]).to(wide)).to(covariance)
+    """L with L Lᵀ = covariance [B, K, K], in double precision; eigenvalues below zero count as zero."""
+    values, vectors = torch.linalg.eigh(covariance.double())
+    return vectors * values.clamp(min=0).sqrt()[:, None]
+
+
+def centred(f: Tensor, covariance: Tensor) -> Tensor:
+    """The covariance of logits [B, C, ...] less their mean over classes, which softmax does not see."""
+    count, places = f.shape[1], f[0, 0].numel()
+    matrix = (torch.eye(count, dtype=torch.float64) - 1 / count).contiguous()
+    whole = torch.kron(matrix, torch.eye(places, dtype=torch.float64))
+    return whole @ covariance.double() @ whole
+
+
+def positions(link: Callable[[Tensor, Tensor], Tensor], f: Tensor, covariance: Tensor) -> Tensor:
+    """A link of logits [B, C] and covariances [B, C, C], for every position of logits [B, C, ...]."""
+    size, count, places = len(f), f.shape[1], f[0, 0].numel()
+    own = covariance.reshape(size, count, places, count, places).diagonal(dim1=2, dim2=4).permute(0, 3, 1, 2)
+    flat = f.reshape(size, count, places).transpose(1, 2)
+    found = link(flat.reshape(-1, count), own.reshape(-1, count, count))
+    return found.reshape(size, places, count).transpose(1, 2).reshape(f.shape)
 
 
 def probit(f: Tensor, variance: Tensor) -> Tensor:

@@ -53,26 +53,32 @@ class Spiked(Structure):
         return 1 + self.vectors.square() @ (1 / self.variance - 1)
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """ε + Q ((√variance − 1) ∘ Qᵀ ε)."""
+        """(I − QQᵀ) ε + Q (√variance ∘ Qᵀ ε)."""
         noise = torch.randn(count, self.size, generator=generator, dtype=self.vectors.dtype)
-        return noise + self._within(noise, self.variance.sqrt() - 1)
+        across, along = self._split(noise)
+        return across + (along * self.variance.sqrt()) @ self.vectors.T
 
     def quadratic(self, v: Tensor) -> Tensor:
-        """‖v‖² + Σ_k (1/variance_k − 1) (Qᵀ v)_k²."""
-        return v.square().sum() + ((1 / self.variance - 1) * (v @ self.vectors).square()).sum()
+        """‖(I − QQᵀ) v‖² + Σ_k (Qᵀ v)_k²/variance_k."""
+        across, along = self._split(v)
+        return across.square().sum() + (along.square() / self.variance).sum()
 
     def logdet(self) -> Tensor:
         """Σ_k log variance_k."""
         return self.variance.log().sum()
 
     def multiply(self, v: Tensor) -> Tensor:
-        """v + Q ((variance − 1) ∘ Qᵀ v)."""
-        return v + self._within(v, self.variance - 1)
+        """(I − QQᵀ) v + Q (variance ∘ Qᵀ v)."""
+        across, along = self._split(v)
+        return across + (along * self.variance) @ self.vectors.T
 
     def variance_along(self, j: Tensor) -> Tensor:
-        """J Jᵀ + (J Q) diag(variance − 1) (J Q)ᵀ."""
-        inner = j @ self.vectors
-        return j @ j.mT + (inner * (self.variance - 1)) @ inner.mT
+        """A Aᵀ + (J Q) diag(variance) (J Q)ᵀ with A = J (I − QQᵀ)."""
+        across, along = self._split(j)
+        return across @ across.mT + (along * self.variance) @ along.mT
 
-    def _within(self, v: Tensor, factors: Tensor) -> Tensor:
-        return ((v @ self.vectors) * factors) @ self.vectors.T
+    def _split(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """(I − QQᵀ) v and Qᵀ v: never the difference of large numbers, which variances near zero would not survive."""
+        along = v @ self.vectors
+        across = v - along @ self.vectors.T
+        return across - (across @ self.vectors) @ self.vectors.T, along

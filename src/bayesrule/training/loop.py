@@ -26,7 +26,7 @@ from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Learner, Method, Plan
 from bayesrule.naming import to_spec
-from bayesrule.posteriors import Posterior
+from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task, default_prior
@@ -169,6 +169,7 @@ class _Run:
             assert not isinstance(settings.val, str)
             spare = settings.method.holds_out(task, settings.epochs)
             task, held = hold_out(task, spare, settings.val, mixed(settings.seed, HELD))
+        settings.method.check_held(held is not None)
         plan = Plan(settings.epochs, task.data.steps(settings.batch_size), settings.batch_size)
         with _seeded(settings.seed, START):
             learner = settings.method.start(task, plan)
@@ -237,7 +238,7 @@ class _Run:
             self.history.append({name: total / self.plan.steps_per_epoch for name, total in self.sums.items()})
             self.sums = {}
             if self.held is not None and self.settings.val is not None:
-                nll = -self._posterior().predict(self.held.x).log_prob(self.held.y).mean()
+                nll = -self._posterior(glance=True).predict(self.held.x).log_prob(self.held.y).mean()
                 self.history[-1]["val_nll"] = nll.item()
         progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, logs, self.history)
         self.stop = processes.any_of(any([callback(progress) for callback in self.callbacks])) or self.stop
@@ -250,11 +251,16 @@ class _Run:
             raise Diverged(f"the weights are no longer finite after step {self.step}{self._last_good()}")
         return state
 
-    def _posterior(self) -> Posterior:
+    def _posterior(self, glance: bool = False) -> Posterior:
         self._state()
         with _seeded(self.settings.seed, END):
+            if glance:
+                return self._matched(self.learner.glance())
             posterior = self.learner.posterior()
-        return posterior if self.held is None else self.learner.settle(posterior, self.held)
+            return posterior if self.held is None else self.learner.settle(posterior, self.held)
+
+    def _matched(self, posterior: Posterior) -> Posterior:
+        return posterior if self.held is None else match(posterior, self.held)
 
     def _checkpoint(self) -> None:
         if self.folder is None or processes.rank():

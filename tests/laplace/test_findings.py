@@ -1,0 +1,219 @@
+"""What a review found: each was wrong once."""
+
+import copy
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import bayesrule as br
+from bayesrule.curvature import jacobians
+from bayesrule.likelihoods import Gaussian
+from bayesrule.methods import Ensemble, Laplace
+from bayesrule.training import Folder
+
+
+def normal(seed, *shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def mlp(outputs=3):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, outputs))
+
+
+def classes(n=150):
+    x = normal(0, n, 3)
+    return x, (x @ normal(1, 3, 3)).argmax(1)
+
+
+class Tags(nn.Module):
+    """Labels for each of four tokens, the classes in dimension 1 by a transposition."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(2, 3)
+
+    def forward(self, x):
+        return self.layer(x).transpose(1, 2)
+
+
+@pytest.mark.filterwarnings("ignore:the network's NLL is")
+@pytest.mark.parametrize("predictive", ["sampling", "probit", "bridge"])
+def test_outputs_with_positions_in_any_memory(predictive):
+    x = normal(0, 20, 4, 2)
+    y = x.sum(2).gt(0).long()
+    assert jacobians(Tags(), x).shape == (20, 12, 9)
+    posterior = br.fit(Tags(), (x, y), Laplace("all", predictive=predictive), epochs=0)
+    probs = posterior.predict(x).probs
+    assert probs.shape == (20, 3, 4)
+    alone = nn.Linear(2, 3)
+    alone.load_state_dict(Tags().layer.state_dict())
+    same = br.fit(
+        alone, (x.flatten(0, 1), y.flatten()), Laplace("all", tune="nothing", predictive=predictive), epochs=0
+    )
+    other = br.fit(Tags(), (x, y), Laplace("all", tune="nothing", predictive=predictive), epochs=0)
+    if predictive != "sampling":  # whose points are for all outputs of an example together
+        wanted = same.predict(x.flatten(0, 1)).probs.reshape(20, 4, 3).transpose(1, 2)
+        torch.testing.assert_close(other.predict(x).probs, wanted, rtol=1e-4, atol=1e-5)
+
+
+def line(noise, n=200):
+    x = normal(0, n, 3)
+    model = nn.Linear(3, 1)
+    return model, x, (model(x).detach()[:, 0] + noise * normal(1, n))
+
+
+def test_noise_of_held_out_data_counts_in_the_curvature_too():
+    model, x, y = line(0.01)
+    held = x, model(x).detach()[:, 0] + normal(2, 200)
+    found = br.fit(model, (x, y), Laplace("all", tune="nothing"), epochs=0, val=held)
+    wanted = br.fit(model, (x, y), Laplace("all", tune="nothing"), Gaussian(float(found.likelihood.noise)), epochs=0)
+    assert abs(float(found.likelihood.noise) - 1) < 0.2
+    torch.testing.assert_close(found.predict(x).epistemic, wanted.predict(x).epistemic, rtol=1e-3, atol=0)
+
+
+def test_noise_of_several_outputs_is_that_of_all_data():
+    x = normal(0, 3000, 3)
+    model = nn.Linear(3, 2)
+    y = model(x).detach() + 0.1 * normal(1, 3000, 2)
+    y[:1024, 0] = model(x).detach()[:1024, 0]
+    found = br.fit(model, (x, y), Laplace("all"), epochs=0)
+    rms = (y - model(x).detach()).square().mean(0).sqrt()
+    torch.testing.assert_close(found.likelihood.noise, rms, rtol=0.02, atol=0)
+
+
+def test_members_of_an_ensemble_listen_to_held_out_data():
+    posterior = br.fit(mlp(), classes(), Ensemble(2, Laplace("all", tune="held-out")), epochs=3)
+    scales = [part.info["laplace"]["prior_scale"]["0.weight"] for part in posterior.components]
+    assert posterior.info["n"] == 120
+    assert all(scale != 1.0 for scale in scales)
+
+
+def test_drawn_labels_depend_on_the_seed_alone():
+    model, found = mlp(), []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        found.append(br.fit(model, classes(), Laplace("all", labels="sampled", samples=2), epochs=2, seed=0))
+        assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(found[0].covariance.factor, found[1].covariance.factor)
+
+
+def test_few_directions_in_single_precision():
+    """Variances a thousand million times below the prior's."""
+    model, x, y = line(0.001, 5000)
+    low, dense = (
+        br.fit(model, (x, y), Laplace("all", s, tune="nothing"), Gaussian(0.001), br.priors.Gaussian(100.0), epochs=0)
+        for s in ("lowrank", "dense")
+    )
+    torch.testing.assert_close(low.predict(x[:9]).epistemic, dense.predict(x[:9]).epistemic, rtol=0.02, atol=0)
+
+
+def test_what_all_logits_share_does_not_enter_the_draws():
+    data = classes()
+    model = mlp().double()
+    model.load_state_dict(br.fit(model, data, "map", epochs=20).states[0])
+    method, prior = Laplace("last-layer", tune="nothing"), br.priors.Gaussian(100.0)
+    posterior = br.fit(model, data, method, prior=prior, epochs=0)
+    x = posterior.inputs(data[0][:4])
+    _, covariance = posterior.moments(x)
+    points = posterior.outputs(x, 64, torch.Generator().manual_seed(0))
+    exact = covariance[:, 0, 0] + covariance[:, 1, 1] - 2 * covariance[:, 0, 1]
+    torch.testing.assert_close((points[..., 0] - points[..., 1]).var(0, correction=0), exact, rtol=1e-5, atol=0)
+
+
+def test_half_precision_is_refused_before_training():
+    with pytest.raises(TypeError, match="laplace takes a model in float32 or float64, not torch.bfloat16"):
+        br.fit(mlp().bfloat16(), classes(), Laplace(), epochs=0)
+
+
+class Recurrent(nn.Module):
+    """80 outputs of an example."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.table, self.layer, self.last = nn.Embedding(5, 4), layer, nn.Linear(4, 5)
+
+    def forward(self, x):
+        found = self.layer(self.table(x))
+        return self.last(found[0] if isinstance(found, tuple) else found).transpose(1, 2)
+
+
+LAYERS = {
+    "lstm": lambda: nn.LSTM(4, 4, batch_first=True),
+    "transformer": lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:the network's NLL is")
+@pytest.mark.parametrize("name", LAYERS)
+def test_tangents_of_layers_with_kernels_of_their_own(name):
+    torch.manual_seed(0)
+    x = torch.randint(5, (6, 16), generator=torch.Generator().manual_seed(0))
+    posterior = br.fit(Recurrent(LAYERS[name]()), (x, x), Laplace("all", "diagonal", labels="sampled"), epochs=0)
+    assert posterior.predict(x, samples=4).probs.shape == (6, 5, 16)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: posterior.predict(x, samples=2).probs, range(4)))
+    assert all(torch.equal(answer, answers[0]) for answer in answers)
+
+
+def test_a_run_under_a_posterior_as_prior_resumes_to_the_bit(tmp_path):
+    data, method = classes(), Laplace("all", "diagonal", tune="evidence")
+    first = br.fit(mlp(), data, method, epochs=5)
+    whole = br.fit(mlp(), data, method, prior=first.as_prior(), epochs=3)
+
+    def cut(at):
+        if at.step == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        br.fit(
+            mlp(), data, method, prior=first.as_prior(), epochs=3, callbacks=[cut], out=Folder(tmp_path / "r", every=0)
+        )
+    again = br.resume(tmp_path / "r", mlp(), data)
+    assert all(torch.equal(w, whole.mean[name]) for name, w in again.mean.items())
+    assert torch.equal(again.covariance.variance, whole.covariance.variance)
+
+
+def test_whole_numbers_behind_a_loader_are_real_targets():
+    x, y = normal(0, 120, 3), normal(1, 120).mul(3).round().long()
+    loader = DataLoader(TensorDataset(x, y), batch_size=20)
+    posterior = br.fit(mlp(1), loader, Laplace("all"), Gaussian(), epochs=5)
+    assert 1 < float(posterior.likelihood.noise) < 6
+
+
+def test_held_out_data_that_cannot_be_spared_are_asked_for():
+    x, y = classes(80)
+    with pytest.raises(ValueError, match=r"tune='held-out' needs held-out data.*val=\(X, y\)"):
+        br.fit(mlp(), (x, y), Laplace("all", tune="held-out"), epochs=2)
+
+
+def test_the_evidence_is_in_units_of_y():
+    model, x, y = line(0.3)
+    found = [
+        br.fit(copy.deepcopy(model), br.data.standardize((x, factor * y)), Laplace("all"), epochs=20).info["laplace"]
+        for factor in (1.0, 1000.0)
+    ]
+    assert abs(found[0]["log_evidence"] - found[1]["log_evidence"] - 200 * math.log(1000)) < 0.1
+
+
+def test_an_untrained_network_is_told():
+    with pytest.warns(UserWarning, match="no better than .* of guessing by the frequency of each class"):
+        br.fit(mlp(), classes(), Laplace(), epochs=0)
+
+
+def test_any_thousand_of_the_held_out_examples_tune():
+    x, y = classes(3000)
+    model = mlp()
+    model.load_state_dict(br.fit(model, (x[:300], y[:300]), "map", epochs=10).states[0])
+    order = y.argsort()
+    scales = [
+        br.fit(model, (x[:300], y[:300]), Laplace("all"), epochs=0, val=val).info["laplace"]["prior_scale"]["0.weight"]
+        for val in ((x, y), (x[order], y[order]))
+    ]
+    assert 0.3 < scales[0] / scales[1] < 3.2
