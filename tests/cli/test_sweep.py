@@ -148,7 +148,7 @@ def test_the_picture_of_little(broken):
             "sweep moons --set sigma_lr_ratio=1 --space sigma_lr=0.1:1",
             "--space sigma_lr is searched over and set as well",
         ),
-        ("sweep moons --epochs 0", "epochs must be a whole number of at least 1, not 0"),
+        ("sweep moons --epochs 0", "epochs must be at least 1 for bbb: 0 is for laplace, map"),
         ("sweep moons --space temperature=0.1:1 --temperature 0.1", "is searched over and set as well"),
         ("sweep moons --method map --set lr=0.1", "space must be given for map"),
         ("sweep moons --method bbbb", "did you mean 'bbb'"),

@@ -128,7 +128,7 @@ def test_what_all_logits_share_does_not_enter_the_draws():
 
 
 def test_half_precision_is_refused_before_training():
-    with pytest.raises(TypeError, match="laplace takes a model in float32 or float64, not torch.bfloat16"):
+    with pytest.raises(TypeError, match=r"laplace takes a model in float32 or float64, not torch\.bfloat16"):
         br.fit(mlp().bfloat16(), classes(), Laplace(), epochs=0)
 
 

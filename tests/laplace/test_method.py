@@ -187,7 +187,7 @@ def test_settings_that_are_refused(build, match):
         ({"method": Laplace(("3",))}, "unknown parameter or layer '3'"),
         (
             {"prior": lambda: br.fit(trained(), br.data.moons(seed=0), Laplace("all"), epochs=0).as_prior()},
-            "not a posterior whose covariance is dense: take br.priors.Gaussian, or a Gaussian posterior with a diagonal",
+            "not a posterior whose covariance is dense: take br.priors.Gaussian, or a Gaussian",
         ),
     ],
 )

@@ -39,7 +39,7 @@ METHODS = {
     "laplace": (Laplace(), Linearised),
     "laplace, kronecker": (Laplace("all", "kronecker", precision="parameter"), Linearised),
     "laplace, weights": (Laplace("all", "diagonal", labels="sampled", predictive="weights"), Gaussian),
-    "laplace, held-out": (Laplace("all", "lowrank", tune="held-out"), Linearised),
+    "laplace, few directions": (Laplace("all", "lowrank", tune="nothing"), Linearised),
     "laplace, while training": (Laplace("all", "kronecker", every=1, precision="layer"), Linearised),
     "bbb": (BBB(), Gaussian),
     "bbb, local": (BBB(estimator="local-reparam"), Gaussian),
