@@ -11,13 +11,13 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from bayesrule.cli import compare, data, demo, evaluate, fit, methods, predict, reproduce, sweep
+from bayesrule.cli import compare, data, demo, evaluate, fit, methods, predict, prior, reproduce, sweep
 from bayesrule.cli.terminal import say
 from bayesrule.naming import unknown
 from bayesrule.report.comparison import versions
 
 VERBS = {"demo": demo, "fit": fit, "predict": predict, "evaluate": evaluate, "compare": compare}
-VERBS |= {"sweep": sweep, "reproduce": reproduce, "methods": methods, "data": data}
+VERBS |= {"sweep": sweep, "prior": prior, "reproduce": reproduce, "methods": methods, "data": data}
 CAUSED_BY_USERS = (ValueError, OSError, ImportError, FloatingPointError, MemoryError)
 
 

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from bayesrule import naming, structures
+from bayesrule.priors import penalties, translations
 from bayesrule.priors.base import Prior
+from bayesrule.priors.beliefs import prior_of
+from bayesrule.priors.calibration import Calibrated, calibrate
+from bayesrule.priors.divergences import penalty_of
+from bayesrule.priors.explanation import Explanation, explain
 from bayesrule.priors.flat import Flat
 from bayesrule.priors.gaussian import Gaussian
+from bayesrule.priors.group_laplace import GroupLaplace
+from bayesrule.priors.implied import Implied
 from bayesrule.priors.laplace import Laplace
+from bayesrule.priors.lines import Table
+from bayesrule.priors.mean_field import MeanField, edge_of_chaos, mean_field
 from bayesrule.priors.mixture import ScaleMixture
+from bayesrule.priors.product import Product
+from bayesrule.priors.radial import Radial
 from bayesrule.priors.scales import RULES
 from bayesrule.priors.structured import Structured
+from bayesrule.priors.verdicts import Verdict
 
-AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Laplace, ScaleMixture, Flat)}
+AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Laplace, GroupLaplace, ScaleMixture, Flat)}
+BOUND: dict[str, type[Prior]] = {kind.name: kind for kind in (Structured, Product, Calibrated)}  # made for one model
+IMPLIED: dict[str, type[naming.Named]] = {kind.name: kind for kind in (Implied, Radial, Table)}  # made from a penalty
 
 
 def choose(given: str | Prior) -> Prior:
@@ -27,7 +41,7 @@ def choose(given: str | Prior) -> Prior:
 
 def from_spec(spec: dict[str, object]) -> Prior:
     """A prior from its plain data."""
-    options: dict[str, type[naming.Named]] = {**structures.AVAILABLE, **AVAILABLE, Structured.name: Structured}
+    options: dict[str, type[naming.Named]] = {**structures.AVAILABLE, **AVAILABLE, **BOUND, **IMPLIED}
     prior = naming.from_spec("prior", spec, options)
     assert isinstance(prior, Prior)
     return prior
@@ -36,12 +50,28 @@ def from_spec(spec: dict[str, object]) -> Prior:
 __all__ = [
     "AVAILABLE",
     "RULES",
+    "Calibrated",
+    "Explanation",
     "Flat",
     "Gaussian",
+    "GroupLaplace",
+    "Implied",
     "Laplace",
+    "MeanField",
     "Prior",
+    "Product",
+    "Radial",
     "ScaleMixture",
     "Structured",
+    "Verdict",
+    "calibrate",
     "choose",
+    "edge_of_chaos",
+    "explain",
     "from_spec",
+    "mean_field",
+    "penalties",
+    "penalty_of",
+    "prior_of",
+    "translations",
 ]

@@ -1,0 +1,143 @@
+"""Where a log-density has its mass, and numbers for it from there to far out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bayesrule.naming import Named
+
+Function = Callable[[Tensor], Tensor]
+FAR = 1e12  # widths from the centre to the end of a line
+COUNT = 16385
+
+
+class Place(NamedTuple):
+    """Where a function is highest, and how far from there it has fallen by one on both sides; inf if it has not."""
+
+    centre: float
+    width: float
+
+
+def locate(function: Function) -> Place:
+    """Where a log-density has its mass.
+
+    >>> c, w = locate(lambda x: -0.5 * ((x - 300) / 0.01) ** 2)
+    >>> abs(c - 300) < 0.01, 0.01 < w < 0.02
+    (True, True)
+    """
+    sides = torch.logspace(-8, 8, 641, dtype=torch.float64)
+    x = torch.cat([-sides.flip(0), torch.zeros(1, dtype=torch.float64), sides])
+    centre = float(x[_finite(function(x)).argmax()])
+    step = max(0.06 * abs(centre), 1e-8)
+    if abs(centre) < 9e7:
+        centre = _climb(function, centre, step)
+    return Place(centre, reach(function, centre, 1.0))
+
+
+def reach(function: Function, centre: float, drop: float) -> float:
+    """The distance from which on both sides lie ``drop`` below the centre, in steps of 6 %; inf if there is none."""
+    top = float(_finite(function(torch.tensor([centre], dtype=torch.float64))))
+    distances = torch.logspace(-10, 10, 801, dtype=torch.float64)
+    both = torch.stack([_finite(function(centre + distances)), _finite(function(centre - distances))])
+    high = (both.amax(0) > top - drop).nonzero()
+    if not len(high):
+        return float(distances[0])
+    last = int(high[-1])
+    return float(distances[last + 1]) if last + 1 < len(distances) else math.inf
+
+
+def _climb(function: Function, centre: float, step: float) -> float:
+    """Ever finer looks about the highest point so far, until it lies flat."""
+    offsets = torch.linspace(-2, 2, 81, dtype=torch.float64)
+    for _ in range(40):
+        values = _finite(function(centre + step * offsets))
+        best = int(values.argmax())
+        centre += step * float(offsets[best])
+        if float(values.max() - values.min()) < 1e-3:
+            break
+        step *= 1.0 if best in (0, len(offsets) - 1) else 0.25
+    return centre
+
+
+def _finite(values: Tensor) -> Tensor:
+    """With −inf for what is not a number."""
+    return values.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
+
+
+def line(place: Place, power: int = 1) -> tuple[Tensor, Tensor]:
+    """Equal steps of t in x = centre + width·sinh(end·t^power), out to `FAR` widths, and dx.
+
+    An odd power above one draws points to the centre, where a function has a kink, and keeps sums exact there.
+    """
+    t, end = torch.linspace(-1, 1, COUNT, dtype=torch.float64), math.asinh(FAR)
+    s = end * t**power
+    spacing = place.width * s.cosh() * end * power * t ** (power - 1) * (2 / (COUNT - 1))
+    return place.centre + place.width * s.sinh(), spacing
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Named):
+    """A function by its values at equal steps of t in x = centre + width·sinh(t): cubic between them, linear beyond.
+
+    >>> table = Table.of(lambda x: x.square(), Place(0.0, 1.0))
+    >>> round(float(table(torch.tensor([1.2345], dtype=torch.float64))), 6) == round(1.2345**2, 6)
+    True
+    """
+
+    name: ClassVar[str] = "table"
+    centre: float
+    width: float
+    values: Tensor
+
+    END: ClassVar[float] = math.asinh(1e5)
+    SIZE: ClassVar[int] = 16385
+
+    @classmethod
+    def of(cls, function: Function, place: Place) -> Table:
+        """The table of a function about a place."""
+        values = function(place.centre + place.width * cls.steps().sinh())
+        return cls(place.centre, place.width, values)
+
+    @classmethod
+    def steps(cls) -> Tensor:
+        """The values of t."""
+        return _steps(cls.END, cls.SIZE)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The value at x, differentiable."""
+        step = 2 * self.END / (self.SIZE - 1)
+        return cubic(self.values, (((x - self.centre) / self.width).asinh() + self.END) / step)
+
+
+def cubic(values: Tensor, place: Tensor) -> Tensor:
+    """Values at equal steps, at any place between: cubics with slopes of fourth order; lines beyond the ends.
+
+    >>> float(cubic(torch.arange(9.0) ** 3, torch.tensor(4.5)))
+    91.125
+    """
+    low = place.detach().floor().clamp(0, len(values) - 2)
+    u, at = place - low, low.long()
+    left, right, slopes = values[at], values[at + 1], _slopes(values)
+    before, after = slopes[at], slopes[at + 1]
+    rise = right - left
+    inner = left + u * (before + u * (3 * rise - 2 * before - after + u * (before + after - 2 * rise)))
+    beyond = torch.where(u < 0, left + u * before, right + (u - 1) * after)
+    return torch.where((u < 0) | (u > 1), beyond, inner)
+
+
+def _slopes(v: Tensor) -> Tensor:
+    """Differences of fourth order, of lower order at the ends."""
+    inner = (8 * (v[3:-1] - v[1:-3]) - (v[4:] - v[:-4])) / 12
+    return torch.cat([v[1:2] - v[:1], (v[2:3] - v[:1]) / 2, inner, (v[-1:] - v[-3:-2]) / 2, v[-1:] - v[-2:-1]])
+
+
+@lru_cache(maxsize=2)
+def _steps(end: float, size: int) -> Tensor:
+    return torch.linspace(-end, end, size, dtype=torch.float64)

@@ -1,0 +1,147 @@
+"""The prior of a penalty that is known by its values only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bayesrule.priors.deconvolution import ACCEPTED, Deconvolved, Window, deconvolve, highest
+from bayesrule.priors.drift import Drift, drift
+from bayesrule.priors.implied import Implied
+from bayesrule.priors.lines import Table, cubic, locate, reach
+from bayesrule.priors.penalties import Penalty, Sum
+from bayesrule.priors.terms import Missing, Terms
+from bayesrule.priors.translations import Translation
+from bayesrule.priors.verdicts import Verdict, not_integrable, too_fine, too_rough, too_smooth
+
+Function = Callable[[Tensor], Tensor]
+DROP = 20.0  # nats below the highest density at which the grid ends
+LIKELY = 14.0  # nats below it within which errors are stated, about 1e-6
+WIDEST = 100.0  # widths from the centre to the end of the grid, at most
+BEYOND = 9.0  # scales of the family by which it reaches further
+WORST = 1.0  # nats: what is less sure than this is no answer
+VISIBLE = 1e-3  # nats by which A, smoothed again, may be off the penalty without being another function's
+
+
+class Found(NamedTuple):
+    """A candidate, and how it does at other ν."""
+
+    prior: Implied
+    drift: Drift
+
+
+def numerically(penalty: Penalty, family: Translation, points: int) -> Found | Verdict:
+    """A at the smallest ν by deconvolution on a grid, held against the penalty at all ν by convolution."""
+    nu = family.scales[0]
+    terms, rest = _split(penalty, family, nu)
+    place = locate(lambda x: -penalty(x, nu))
+    if not math.isfinite(place.width):
+        return not_integrable(_slope(penalty, nu))
+    end = min(WIDEST * place.width, reach(lambda x: -penalty(x, nu), place.centre, DROP))
+    window = Window(place.centre, min(end + BEYOND * family.scales[-1], max(WIDEST * place.width, end + BEYOND * nu)))
+    found = deconvolve(lambda x: -rest(x, nu), family, nu, window, points)
+    rough = _roughness(found, rest, family, points)
+    if rough is not None:
+        return rough
+    table = Table.of(_joined(found, _far(lambda x: -rest(x, nu), family, nu)), place)
+    draft = Implied(terms.polynomial, terms.waves, 0.0, table)
+    likely = _likely(draft, found)
+    error = _error(found, draft, likely)
+    if error > WORST:
+        return _unsure(found, error, points)
+    seen = drift(draft, penalty, family, float(found.x[likely][0]), float(found.x[likely][-1]))
+    if seen.first > max(4 * error, VISIBLE):
+        if found.coarse:
+            raise ValueError(_coarse(points, f"smoothed by the family again, A is off by {seen.first:.2g} nats"))
+        return too_fine(seen.first)
+    error = max(error, seen.first) + 1e-8
+    return Found(Implied(terms.polynomial, terms.waves, 0.0, table, error), seen)
+
+
+def _split(penalty: Penalty, family: Translation, nu: float) -> tuple[Terms, Penalty]:
+    """A of the parts with powers and waves, done exactly, and the sum of the others."""
+    closed, others = Terms((-float(family.entropy(nu)),)), []
+    for part in penalty.parts:
+        form = part.closed(nu)
+        try:
+            closed = closed + (form or Terms(kink=1.0)).times(-1).deconvolved(family, nu)
+        except Missing:
+            others.append(part)
+    return closed, Sum(tuple(others))
+
+
+def _slope(penalty: Penalty, nu: float) -> float:
+    """−dr/d log|μ| far out."""
+    values = penalty(torch.tensor([1e8, 1e7], dtype=torch.float64), nu)
+    return float(values[1] - values[0]) / math.log(10)
+
+
+def _roughness(found: Deconvolved, rest: Penalty, family: Translation, points: int) -> Verdict | None:
+    """The verdict if bands grow: on the grid, or on a closer look at the roughest place if the grid was the limit."""
+    if found.grows:
+        return too_rough(found.bands)
+    if found.coarse and found.error > ACCEPTED:
+        nu = family.scales[0]
+        near = Window(found.peak, 10 / highest(family, nu))
+        closer = deconvolve(lambda x: -rest(x, nu), family, nu, near, points)
+        if closer.grows:
+            return too_rough(closer.bands)
+    return None
+
+
+def _unsure(found: Deconvolved, error: float, points: int) -> Verdict:
+    if found.coarse:
+        raise ValueError(_coarse(points, f"A is only known to {error:.2g} nats"))
+    return too_smooth(error)
+
+
+def _coarse(points: int, why: str) -> str:
+    return f"the grid of {points} points is too coarse for the penalty's spectrum ({why}): give points={4 * points}"
+
+
+def _joined(found: Deconvolved, far: Function) -> Function:
+    """The grid's values, and beyond it those of ``far``."""
+    first, last, step = float(found.x[0]), float(found.x[-1]), float(found.x[1] - found.x[0])
+
+    def both(x: Tensor) -> Tensor:
+        inside = (x > first) & (x < last)
+        values = torch.empty_like(x)
+        values[inside] = cubic(found.values, (x[inside] - first) / step)
+        values[~inside] = far(x[~inside])
+        return values.nan_to_num(nan=-1e12, posinf=1e12, neginf=-1e12)
+
+    return both
+
+
+def _far(function: Function, family: Translation, nu: float) -> Function:
+    """Deconvolution where f is nearly a polynomial: Σ_j c_j f(x + jδ), exact up to fourth degree if moments exist."""
+    places = torch.arange(-2, 3, dtype=torch.float64)
+    orders = [k for k in range(5) if math.isfinite(family.power(k))]
+    if len(orders) < 3:
+        return function
+    size = 5 if len(orders) == 5 else 3
+    used = places[(5 - size) // 2 : (5 + size) // 2]
+    delta = math.sqrt(float(family.moment(2, nu)))
+    powers = torch.stack([used**k for k in range(size)])
+    wanted = [Terms((0.0,) * k + (1.0,)).deconvolved(family, nu).polynomial[0] / delta**k for k in range(size)]
+    weights = torch.linalg.solve(powers, torch.tensor(wanted, dtype=torch.float64))
+
+    def far(x: Tensor) -> Tensor:
+        return torch.stack([w * function(x + j * delta) for w, j in zip(weights, used, strict=True)]).sum(0)
+
+    return far
+
+
+def _likely(draft: Implied, found: Deconvolved) -> Tensor:
+    values = draft.exponent(found.x)
+    return values > values.max() - LIKELY
+
+
+def _error(found: Deconvolved, draft: Implied, likely: Tensor) -> float:
+    """max |δA| where α is likely, and E|δA|, which bounds |δ log κ|."""
+    masses = torch.softmax(draft.exponent(found.x), 0)
+    return float(found.doubt[likely].max() + masses @ found.doubt)

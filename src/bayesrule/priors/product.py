@@ -1,0 +1,82 @@
+"""Priors of different kinds for different parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bayesrule.modules import flatten, parameters, unflatten
+from bayesrule.priors.base import Prior
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Prior):
+    """p(w) = Π_k p_k(w_k): independent parts, each a prior that is bound to the parameters it is for.
+
+    ``parts``: the priors. ``names``: for each part, the names of its parameters.
+
+    >>> from bayesrule.priors import Gaussian, Laplace
+    >>> layer = nn.Linear(2, 1)
+    >>> prior = Product.of((Laplace({"weight": 0.5}, {"weight": 0.0}), ["weight"]),
+    ...                    (Gaussian({"bias": 1.0}, {"bias": 0.0}), ["bias"])).resolve(layer)
+    >>> weights = {"weight": torch.zeros(1, 2), "bias": torch.zeros(1)}
+    >>> prior.log_prob(weights)  # Laplace's density at zero is 1 here, and log N(0; 0, 1) = −0.9189
+    tensor(-0.9189)
+    """
+
+    name: ClassVar[str] = "product"
+    parts: tuple[Prior, ...]
+    names: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, *pairs: tuple[Prior, Sequence[str]]) -> Product:
+        """From priors and the names of their parameters; parts without any are left out."""
+        kept = [(part, tuple(names)) for part, names in pairs if names]
+        return cls(tuple(part for part, _ in kept), tuple(names for _, names in kept))
+
+    def __post_init__(self) -> None:
+        if len(self.parts) != len(self.names):
+            raise ValueError(f"names must be as many as parts, {len(self.parts)}, not {len(self.names)}")
+        every = [name for names in self.names for name in names]
+        twice = sorted({name for name in every if every.count(name) > 1})
+        if twice:
+            raise ValueError(f"each parameter must be in one part of the prior, but {twice[0]!r} is in several")
+
+    def resolve(self, module: nn.Module) -> Product:
+        """Check that the parts are for the parameters of the module, all of them and no others."""
+        want, have = {name for names in self.names for name in names}, set(parameters(module))
+        for name in sorted(want ^ have):
+            where = "the prior but not in the model" if name in want else "the model but not in the prior"
+            raise ValueError(f"the prior does not fit the model: parameter {name!r} is in {where}")
+        return self
+
+    def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Σ_k log p_k(w_k)."""
+        return torch.stack([part.log_prob(own) for part, own in self._split(parameters)]).sum()
+
+    def divergence(self, mean: Tensor, std: Tensor, like: Mapping[str, Tensor]) -> Tensor | None:
+        """Σ_k KL(N(m_k, s_k²)‖p_k), or None if a part has no closed form."""
+        means, stds = unflatten(mean, like), unflatten(std, like)
+        total = mean.new_zeros(())
+        for part, own in self._split(like):
+            piece = part.divergence(flatten({k: means[k] for k in own}), flatten({k: stds[k] for k in own}), own)
+            if piece is None:
+                return None
+            total = total + piece
+        return total
+
+    def _split(self, named: Mapping[str, Tensor]) -> list[tuple[Prior, dict[str, Tensor]]]:
+        """The parts that have something among the named parameters, each with what it has."""
+        pieces = [
+            (part, {name: named[name] for name in names if name in named})
+            for part, names in zip(self.parts, self.names, strict=True)
+        ]
+        found = sum(len(own) for _, own in pieces)
+        if found < len(named):
+            missing = next(name for name in named if all(name not in own for _, own in pieces))
+            raise ValueError(f"no part of the prior is for parameter {missing!r}")
+        return [(part, own) for part, own in pieces if own]

@@ -1,0 +1,127 @@
+"""What families of one moved and stretched shape have in common."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+CHECKED = 7  # values between low and high
+Scale = float | Tensor
+
+
+@dataclass(frozen=True)
+class Translation(ABC):
+    """What all families have in common; methods take ν as ``scale``, by default that of a family with a fixed one.
+
+    >>> from bayesrule.priors.translations import Gaussian
+    >>> family = Gaussian(0.5)
+    >>> round(family.entropy(), 6) == round(0.5 * math.log(2 * math.pi * math.e * 0.25), 6)
+    True
+    >>> [round(nu, 3) for nu in Gaussian((0.1, 10)).scales]
+    [0.1, 0.215, 0.464, 1.0, 2.154, 4.642, 10.0]
+    """
+
+    order: ClassVar[float] = math.inf  # the characteristic function falls off as frequency^−order; nan: not known
+    scale: float | Sequence[float] = 1.0
+
+    def __post_init__(self) -> None:
+        given = (self.scale,) if isinstance(self.scale, int | float) else tuple(self.scale)
+        if not given or not all(math.isfinite(nu) and nu > 0 for nu in given) or sorted(set(given)) != list(given):
+            raise ValueError(
+                f"scale must be a positive number (fixed) or rising positive numbers such as (0.1, 3.0) (trained), "
+                f"not {self.scale}"
+            )
+
+    @property
+    def trained(self) -> bool:
+        """Whether ν takes more than one value."""
+        return not isinstance(self.scale, int | float)
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """The values of ν on which statements are checked, smallest first."""
+        if isinstance(self.scale, int | float):
+            return (float(self.scale),)
+        if len(self.scale) != 2:
+            return tuple(map(float, self.scale))
+        low, high = self.scale
+        return (*(low * (high / low) ** (place / (CHECKED - 1)) for place in range(CHECKED - 1)), float(high))
+
+    def chosen(self, scale: Scale | None) -> Scale:
+        """A ν that was given, or the fixed one."""
+        if scale is not None:
+            return scale
+        if self.trained:
+            raise ValueError(f"this family's scale is trained: say at which, between {self.scales[0]} and the rest")
+        return self.scales[0]
+
+    def log_density(self, x: Tensor, scale: Scale | None = None) -> Tensor:
+        """log β_{0,ν}(x)."""
+        nu = self.chosen(scale)
+        return self.shape(x / nu) - torch.as_tensor(nu, dtype=x.dtype).log()
+
+    def characteristic(self, k: Tensor, scale: Scale | None = None) -> Tensor:
+        """E exp(ikx): real for a symmetric shape, else complex."""
+        return self.spectrum(k * self.chosen(scale))
+
+    def entropy(self, scale: Scale | None = None) -> Scale:
+        """−∫ β_{0,ν} log β_{0,ν}."""
+        nu = self.chosen(scale)
+        return self.disorder() + (nu.log() if isinstance(nu, Tensor) else math.log(nu))
+
+    def moment(self, order: int, scale: Scale | None = None) -> Scale:
+        """E x^order; inf where it does not exist."""
+        return self.power(order) * self.chosen(scale) ** order
+
+    def sample(
+        self, shape: Sequence[int], scale: Scale | None = None, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Independent draws of β_{0,ν}."""
+        return self.draw(tuple(shape), generator) * self.chosen(scale)
+
+    def absolute(self, mu: Tensor, scale: Scale) -> Tensor | None:
+        """E|μ + νε| in closed form, or None."""
+        return None
+
+    @abstractmethod
+    def shape(self, x: Tensor) -> Tensor:
+        """log β(x) at ν = 1."""
+
+    @abstractmethod
+    def spectrum(self, k: Tensor) -> Tensor:
+        """The characteristic function at ν = 1."""
+
+    @abstractmethod
+    def disorder(self) -> float:
+        """The entropy at ν = 1."""
+
+    @abstractmethod
+    def power(self, order: int) -> float:
+        """E x^order at ν = 1."""
+
+    @abstractmethod
+    def nodes(self, count: int) -> tuple[Tensor, Tensor]:
+        """Points and weights, which sum to one: Σ_i weight_i f(x_i) ≈ E f(x) at ν = 1."""
+
+    @abstractmethod
+    def draw(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+        """Independent draws at ν = 1."""
+
+
+def line(shape: Translation, reach: float, stretch: float, count: int) -> tuple[Tensor, Tensor]:
+    """Equal steps of t in x = stretch·sinh(t), |x| ≤ reach, weighed by the density."""
+    end = math.asinh(reach / stretch)
+    t = torch.linspace(-end, end, count | 1, dtype=torch.float64)
+    x = stretch * t.sinh()
+    return x, torch.softmax(shape.shape(x) + t.cosh().log(), 0)
+
+
+def uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+    """Uniform on (0, 1), ends excluded."""
+    return torch.rand(shape, generator=generator, dtype=torch.float64).clamp(1e-300, 1 - 1e-16)
