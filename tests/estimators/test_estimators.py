@@ -96,7 +96,7 @@ class TestClassifier:
             ({"hidden": 50}, TypeError, r"hidden must be a sequence of widths, not 50.*\(50,\)"),
             ({"hidden": (0,)}, ValueError, "hidden must be whole and at least 1"),
             ({"method": "swagg"}, ValueError, "did you mean 'swag'"),
-            ({"epochs": 0}, ValueError, "epochs must be a whole number of at least 1"),
+            ({"epochs": 0}, ValueError, "epochs must be at least 1 for"),
             ({"temperature": -1.0}, ValueError, "temperature must be positive"),
         ],
     )

@@ -237,7 +237,7 @@ def test_nothing_of_the_users_changes():
         ({"jobs": 1.5}, "jobs must be a whole number of at least 1, not 1.5"),
         ({"jobs": 2}, "jobs=2 need a storage that processes share"),
         ({"sampler": "grid"}, "unknown sampler 'grid'"),
-        ({"epochs": 0}, "epochs must be a whole number of at least 1, not 0"),
+        ({"epochs": 0}, "epochs must be at least 1 for bbb: 0 is for laplace, map"),
         ({"batch_size": -1}, "batch_size must be"),
         ({"method": "mc-dropout", "space": None, "model": torch.nn.Linear(2, 2)}, "drop"),
         ({"val": 0}, "val must be held-out data"),
