@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import ClassVar, get_args
+from typing import ClassVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ from torch import Tensor
 from bayesrule import modules
 from bayesrule.curvature import Curvature, Evidence, Scatter, Tuning, curvature
 from bayesrule.curvature.evidence import Grouping, group
-from bayesrule.curvature.plans import STRUCTURES, Subset, chosen
-from bayesrule.curvature.roots import LABELS
+from bayesrule.curvature.plans import STRUCTURES, Structure, Subset, chosen
+from bayesrule.curvature.roots import LABELS, Labels
 from bayesrule.data import Batch, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
@@ -52,13 +52,14 @@ class Laplace(Method):
     ``subset``: the weights that are uncertain, ``"all"``, ``"last-layer"``, or names of parameters or layers; None:
     all where they are at most 4096, those of the last layer otherwise. ``structure``: of G, ``"diagonal"``,
     ``"kronecker"``, ``"lowrank"`` or ``"dense"``. ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
-    `br.curvature.curvature`. ``tune``: what settles the prior's precision and the noise, the ``"evidence"``,
-    ``"held-out"`` data, or ``"nothing"``; None: held-out data where they are given or can be spared, but the
-    evidence for reals and for a module that is taken as it is. ``precision``: how many factors on the prior's
-    precision are tuned, ``"one"``, one for each ``"layer"`` or for each ``"parameter"``. ``every``: epochs between
-    tunings while training; 0 tunes at the end. ``predictive``: by the tangent, ``"sampling"``, ``"probit"`` or
-    ``"bridge"``, see `br.posteriors.Linearised`; or by drawn ``"weights"``. ``rank``: directions that a low-rank
-    structure keeps. ``lr``: Adam's learning rate after the warm-up.
+    `br.curvature.curvature`. ``samples``: draws of labels where they are sampled. ``tune``: what settles the
+    prior's precision and the noise, the ``"evidence"``, ``"held-out"`` data, or ``"nothing"``; None: held-out data
+    where they are given or can be spared, but the evidence for reals and for a module that is taken as it is.
+    ``precision``: how many factors on the prior's precision are tuned, ``"one"``, one for each ``"layer"`` or for
+    each ``"parameter"``. ``every``: epochs between tunings while training; 0 tunes at the end. ``predictive``: by
+    the tangent, ``"sampling"``, ``"probit"`` or ``"bridge"``, see `br.posteriors.Linearised`; or by drawn
+    ``"weights"``. ``rank``: directions that a low-rank structure keeps. ``lr``: Adam's learning rate after the
+    warm-up.
     """
 
     name: ClassVar[str] = "laplace"
@@ -156,8 +157,7 @@ class LaplaceLearner(Learner):
 
     @property
     def _grouping(self) -> Grouping:
-        precision = self.method.precision
-        return "one" if precision == "one" else "layer" if precision == "layer" else "parameter"
+        return cast(Grouping, self.method.precision)
 
     def posterior(self) -> Posterior:
         """The Gaussian at the mode, under the prior and the noise of the largest evidence unless these stay."""
@@ -227,9 +227,9 @@ class LaplaceLearner(Learner):
             self.base.network,
             batches,
             likelihood,
-            method.structure,  # type: ignore[arg-type]
+            cast(Structure, method.structure),
             method.weights(self.base.parameters),
-            method.labels,  # type: ignore[arg-type]
+            cast(Labels, method.labels),
             method.samples,
             torch.default_generator,
             rank=method.rank,

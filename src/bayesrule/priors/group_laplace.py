@@ -15,7 +15,7 @@ from bayesrule.modules import Parameters, is_norm, owners, parameters
 from bayesrule.naming import unknown
 from bayesrule.priors.base import Prior
 from bayesrule.priors.gaussian import Gaussian
-from bayesrule.priors.independent import centres
+from bayesrule.priors.independent import centres, check_scale
 from bayesrule.priors.product import Product
 from bayesrule.priors.scales import RULES, fans
 
@@ -45,14 +45,7 @@ class GroupLaplace(Prior):
     layouts: Mapping[str, Layout] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.scale, str):
-            if self.scale not in RULES:
-                raise unknown("scale rule", self.scale, RULES)
-            return
-        for name, value in self.scale.items() if isinstance(self.scale, Mapping) else [("", self.scale)]:
-            if not (math.isfinite(value) and value > 0):
-                where = f" of {name!r}" if name else ""
-                raise ValueError(f"the prior scale{where} must be positive and finite, not {value}")
+        check_scale(self.scale)
 
     def resolve(self, module: nn.Module) -> Prior:
         """One scale for each weight that sums over inputs, and a normal for the rest."""

@@ -33,15 +33,7 @@ class Independent(Prior):
     mean: float | Mapping[str, Value] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.scale, str):
-            if self.scale not in RULES:
-                raise unknown("scale rule", self.scale, RULES)
-            return
-        for name, value in self.scale.items() if isinstance(self.scale, Mapping) else [("", self.scale)]:
-            tensor = torch.as_tensor(value)
-            if not bool(((tensor > 0) & tensor.isfinite()).all()):
-                where = f" of {name!r}" if name else ""
-                raise ValueError(f"the prior scale{where} must be positive and finite, not {value}")
+        check_scale(self.scale)
 
     def resolve(self: Self, module: nn.Module) -> Self:
         """One scale and one mean for each parameter of the module, by name."""
@@ -57,6 +49,19 @@ class Independent(Prior):
         if not isinstance(self.scale, Mapping) or not isinstance(self.mean, Mapping):
             raise ValueError("this prior is not bound to a module yet: call prior.resolve(module) first")
         return [self.scale[name] for name in names], [self.mean[name] for name in names]
+
+
+def check_scale(scale: float | str | Mapping[str, Value] | Mapping[str, float]) -> None:
+    """Refuse a rule that does not exist, and scales that are not positive and finite."""
+    if isinstance(scale, str):
+        if scale not in RULES:
+            raise unknown("scale rule", scale, RULES)
+        return
+    for name, value in scale.items() if isinstance(scale, Mapping) else [("", scale)]:
+        tensor = torch.as_tensor(value)
+        if not bool(((tensor > 0) & tensor.isfinite()).all()):
+            where = f" of {name!r}" if name else ""
+            raise ValueError(f"the prior scale{where} must be positive and finite, not {value}")
 
 
 def centres(module: nn.Module) -> dict[str, Value]:

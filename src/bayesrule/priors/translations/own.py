@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,10 +24,10 @@ class Numbers(Translation):
 
     order: ClassVar[float] = math.nan
 
-    @cached_property
+    @property
+    @abstractmethod
     def points(self) -> tuple[Tensor, Tensor]:
         """Points, and weights that sum to one."""
-        raise NotImplementedError
 
     def spectrum(self, k: Tensor) -> Tensor:
         """Σ_i weight_i exp(ik x_i)."""
