@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from bayesrule.priors import edge_of_chaos, mean_field
-from bayesrule.priors.mean_field import nodes
+from bayesrule.priors.calibration.mean_field import nodes
 
 WIDTH = 2000
 

@@ -11,7 +11,7 @@ from torch import nn
 import bayesrule as br
 from bayesrule.modules import parameters
 from bayesrule.priors import Flat, Gaussian, Product, explain
-from bayesrule.priors.explanation import HEADER
+from bayesrule.priors.calibration.explanation import HEADER
 
 
 def network():

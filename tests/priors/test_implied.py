@@ -183,7 +183,7 @@ def test_plots():
         (L1(0.5), translations.Gaussian(0.1)),
         (GroupLasso(1.0), translations.PointMass()),
     ):
-        assert len(br.priors.pictures.plot_belief(penalty, family).axes) == 3
+        assert len(br.priors.equivalence.pictures.plot_belief(penalty, family).axes) == 3
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Ask, print, draw."""
-    from bayesrule.priors.pictures import plot_belief  # matplotlib takes a while
+    from bayesrule.priors.equivalence.pictures import plot_belief  # matplotlib takes a while
 
     penalty, family = _penalty(args.penalty, args.factor), _family(args)
     answer = prior_of(penalty, family, args.points)

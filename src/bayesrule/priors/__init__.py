@@ -5,23 +5,23 @@ from __future__ import annotations
 from bayesrule import naming, structures
 from bayesrule.priors import penalties, translations
 from bayesrule.priors.base import Prior
-from bayesrule.priors.beliefs import prior_of
-from bayesrule.priors.calibration import Calibrated, calibrate
-from bayesrule.priors.divergences import penalty_of
-from bayesrule.priors.explanation import Explanation, explain
+from bayesrule.priors.calibration.calibrated import Calibrated, calibrate
+from bayesrule.priors.calibration.explanation import Explanation, explain
+from bayesrule.priors.calibration.mean_field import MeanField, edge_of_chaos, mean_field
+from bayesrule.priors.equivalence.beliefs import prior_of
+from bayesrule.priors.equivalence.divergences import penalty_of
+from bayesrule.priors.equivalence.implied import Implied
+from bayesrule.priors.equivalence.lines import Table
+from bayesrule.priors.equivalence.radial import Radial
+from bayesrule.priors.equivalence.verdicts import Verdict
 from bayesrule.priors.flat import Flat
 from bayesrule.priors.gaussian import Gaussian
 from bayesrule.priors.group_laplace import GroupLaplace
-from bayesrule.priors.implied import Implied
 from bayesrule.priors.laplace import Laplace
-from bayesrule.priors.lines import Table
-from bayesrule.priors.mean_field import MeanField, edge_of_chaos, mean_field
 from bayesrule.priors.mixture import ScaleMixture
 from bayesrule.priors.product import Product
-from bayesrule.priors.radial import Radial
 from bayesrule.priors.scales import RULES
 from bayesrule.priors.structured import Structured
-from bayesrule.priors.verdicts import Verdict
 
 AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Laplace, GroupLaplace, ScaleMixture, Flat)}
 BOUND: dict[str, type[Prior]] = {kind.name: kind for kind in (Structured, Product, Calibrated)}  # made for one model

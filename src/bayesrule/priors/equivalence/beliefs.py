@@ -10,21 +10,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bayesrule.priors import verdicts
-from bayesrule.priors.divergences import penalty_of
-from bayesrule.priors.drift import Drift, drift
+from bayesrule.priors.equivalence import verdicts
+from bayesrule.priors.equivalence.divergences import penalty_of
+from bayesrule.priors.equivalence.drift import Drift, drift
+from bayesrule.priors.equivalence.implied import Implied
+from bayesrule.priors.equivalence.lines import Place, Table, locate
+from bayesrule.priors.equivalence.numeric import numerically
+from bayesrule.priors.equivalence.radial import Radial
+from bayesrule.priors.equivalence.recognition import polynomial
+from bayesrule.priors.equivalence.verdicts import Verdict
 from bayesrule.priors.gaussian import Gaussian
-from bayesrule.priors.implied import Implied
 from bayesrule.priors.laplace import Laplace
-from bayesrule.priors.lines import Place, Table, locate
-from bayesrule.priors.numeric import numerically
 from bayesrule.priors.penalties import GroupLasso, Penalty, Sum, penalty
-from bayesrule.priors.radial import Radial
-from bayesrule.priors.recognition import polynomial
 from bayesrule.priors.terms import Missing, Terms
 from bayesrule.priors.translations import Gaussian as GaussianFamily
 from bayesrule.priors.translations import PointMass, Translation
-from bayesrule.priors.verdicts import Verdict
 
 Answer = Implied | Radial | Verdict
 NONE = Drift(0.0, 0.0, 0.0, 0.0)

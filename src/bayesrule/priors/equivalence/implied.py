@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from bayesrule.modules import Parameters, parameters
 from bayesrule.priors.base import Prior
+from bayesrule.priors.equivalence.lines import Place, Table, line, locate
 from bayesrule.priors.gaussian import Gaussian
 from bayesrule.priors.laplace import Laplace
-from bayesrule.priors.lines import Place, Table, line, locate
 from bayesrule.priors.terms import Terms, Wave
 from bayesrule.priors.translations import Gaussian as GaussianFamily
 
@@ -157,7 +157,7 @@ class Implied(Prior):
 
     def plot(self) -> Figure:
         """The density, and its logarithm."""
-        from bayesrule.priors.pictures import plot_prior
+        from bayesrule.priors.equivalence.pictures import plot_prior
 
         return plot_prior(self)
 

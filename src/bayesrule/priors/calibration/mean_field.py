@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesrule.priors.activations import Activation, Function, function, title
+from bayesrule.priors.calibration.activations import Activation, Function, function, title
 
 MOST = 1e6  # variances beyond it count as infinite
 LEAST = 1e-12  # variances below it count as zero

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesrule.priors.lines import Place, locate
+from bayesrule.priors.equivalence.lines import Place, locate
 from bayesrule.priors.terms import Terms
 
 DEGREE = 12

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from bayesrule.modules import Parameters, owners, parameters
 from bayesrule.naming import unknown
-from bayesrule.priors.activations import Activation, neighbours
 from bayesrule.priors.base import Prior
+from bayesrule.priors.calibration.activations import Activation, neighbours
+from bayesrule.priors.calibration.mean_field import edge_of_chaos
+from bayesrule.priors.calibration.strengths import KINDS, Kind, Squares, kind_name
 from bayesrule.priors.group_laplace import Layout, size, summing
 from bayesrule.priors.independent import centres
-from bayesrule.priors.mean_field import edge_of_chaos
 from bayesrule.priors.product import Product
 from bayesrule.priors.scales import RULES, fans
-from bayesrule.priors.strengths import KINDS, Kind, Squares, kind_name
 
 EDGE = "edge-of-chaos"
 REST = Squares()  # of biases, normalisation layers and embeddings

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bayesrule.priors.implied import Implied
+from bayesrule.priors.equivalence.implied import Implied
 from bayesrule.priors.penalties import Penalty
 from bayesrule.priors.translations import Translation
 

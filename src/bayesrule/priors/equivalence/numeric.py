@@ -9,14 +9,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bayesrule.priors.deconvolution import ACCEPTED, Deconvolved, Window, deconvolve, highest
-from bayesrule.priors.drift import Drift, drift
-from bayesrule.priors.implied import Implied
-from bayesrule.priors.lines import Table, cubic, locate, reach
+from bayesrule.priors.equivalence.deconvolution import ACCEPTED, Deconvolved, Window, deconvolve, highest
+from bayesrule.priors.equivalence.drift import Drift, drift
+from bayesrule.priors.equivalence.implied import Implied
+from bayesrule.priors.equivalence.lines import Table, cubic, locate, reach
+from bayesrule.priors.equivalence.verdicts import Verdict, not_integrable, too_fine, too_rough, too_smooth
 from bayesrule.priors.penalties import Penalty, Sum
 from bayesrule.priors.terms import Missing, Terms
 from bayesrule.priors.translations import Translation
-from bayesrule.priors.verdicts import Verdict, not_integrable, too_fine, too_rough, too_smooth
 
 Function = Callable[[Tensor], Tensor]
 DROP = 20.0  # nats below the highest density at which the grid ends

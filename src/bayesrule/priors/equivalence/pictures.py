@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from bayesrule.priors.beliefs import Answer, prior_of
-from bayesrule.priors.implied import Implied
-from bayesrule.priors.lines import Place, locate, reach
+from bayesrule.priors.equivalence.beliefs import Answer, prior_of
+from bayesrule.priors.equivalence.implied import Implied
+from bayesrule.priors.equivalence.lines import Place, locate, reach
+from bayesrule.priors.equivalence.radial import Radial
+from bayesrule.priors.equivalence.verdicts import Verdict
 from bayesrule.priors.penalties import GroupLasso, Penalty, penalty
-from bayesrule.priors.radial import Radial
 from bayesrule.priors.translations import PointMass, Translation
-from bayesrule.priors.verdicts import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from bayesrule.priors.base import Prior
+from bayesrule.priors.equivalence.implied import Implied
 from bayesrule.priors.flat import Flat
 from bayesrule.priors.gaussian import Gaussian
-from bayesrule.priors.implied import Implied
 from bayesrule.priors.laplace import Laplace
 from bayesrule.priors.mixture import ScaleMixture
 from bayesrule.priors.penalties import Penalty, Scales, paired

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from bayesrule.modules import parameters
 from bayesrule.naming import unknown
 from bayesrule.priors.base import Prior
-from bayesrule.priors.calibration import examples
+from bayesrule.priors.calibration.calibrated import examples
 from bayesrule.priors.flat import Flat
 from bayesrule.priors.gaussian import Gaussian
 from bayesrule.priors.product import Product

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from bayesrule.priors.drift import Drift
-from bayesrule.priors.implied import Implied
+from bayesrule.priors.equivalence.drift import Drift
+from bayesrule.priors.equivalence.implied import Implied
 
 Reason = Literal["depends on ν", "no deconvolution", "not integrable"]
 Bands = tuple[tuple[float, float], ...]
