@@ -8,21 +8,25 @@ import math
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, TypeAlias
 
+import torch
+from torch import Tensor
+
+from bayesrule import __version__
 from bayesrule.data import Arrays, Split, load, standardize
 from bayesrule.evaluate import evaluate
 from bayesrule.experiments.base import Setting, one_thread
 from bayesrule.files import write_atomically
 from bayesrule.methods import Method
 from bayesrule.models import Spec, build, default_for
-from bayesrule.naming import to_spec
-from bayesrule.optim import Recipe
+from bayesrule.naming import Named, to_spec
 from bayesrule.posteriors import Posterior
+from bayesrule.priors import Prior
 from bayesrule.training import fit
 
 SAMPLES = 16  # networks that a test score averages over
@@ -35,7 +39,8 @@ Look: TypeAlias = Callable[[Posterior, Split], dict[str, Any]]  # plain values; 
 class Job:
     """One training: ``what`` names it in a figure; the data's default network, or a fully connected one if ``hidden``.
 
-    The prior is Kaiming's and the batches have 100 examples, as in Book (2020). ``look``: what else to see.
+    The prior is Kaiming's and the batches have 100 examples, as in Book (2020). ``held``: the share of the training
+    examples that are kept apart, to choose by. ``look``: what else to see.
     """
 
     what: str
@@ -43,26 +48,27 @@ class Job:
     method: Method
     epochs: int
     seed: int
-    prior: str = "kaiming"
+    prior: str | Prior = "kaiming"
     temperature: float = 1.0
     batch_size: int = 100
     hidden: tuple[int, ...] | None = None
+    held: float = 0.0
     look: Look | None = None
 
     def key(self) -> str:
-        """A name for what this training gives, whatever it is called."""
-        plain = {**asdict(self), "method": to_spec(self.method)}
-        del plain["what"], plain["look"]
-        if self.look is not None:
-            plain["look"] = f"{self.look.__module__}.{self.look.__qualname__}"
-        return hashlib.sha256(json.dumps(plain, sort_keys=True, default=_plain).encode()).hexdigest()[:24]
+        """A name for what this training gives, whatever it is called; another version of the library may give other."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "what"}
+        return hashlib.sha256(json.dumps([__version__, plain], sort_keys=True, default=_plain).encode()).hexdigest()[
+            :24
+        ]
 
 
 @dataclass(frozen=True)
 class Trial:
     """What a training gave: test scores, the mean logs of each epoch, and why it broke off, if it did.
 
-    ``loss`` is the last epoch's nll + divergence; ``seen``: by ``look``. One that broke off has chance's accuracy.
+    ``loss`` is the last epoch's nll + divergence; ``held``: the accuracy on what was kept apart; ``seen``: by
+    ``look``. One that broke off has chance's accuracy.
     """
 
     what: str
@@ -75,6 +81,7 @@ class Trial:
     divergence: float
     history: list[dict[str, float]]
     failed: str | None = None
+    held: float | None = None
     seen: dict[str, Any] = field(default_factory=dict)
 
 
@@ -109,7 +116,7 @@ def _finished(jobs: Sequence[Job], places: Sequence[int], setting: Setting) -> I
 @one_thread()
 def train(job: Job, data_dir: str | None) -> Trial:
     """Fit and score."""
-    split, data = _data(job.data, data_dir)
+    split, data, held = _data(job.data, data_dir, job.held)
     try:
         posterior = fit(
             build(_spec(split, job.hidden), job.seed),
@@ -140,14 +147,20 @@ def train(job: Job, data_dir: str | None) -> Trial:
         loss=last["nll"] + last["penalty"],
         divergence=last["penalty"],
         history=posterior.info["history"],
+        held=float(evaluate(posterior, held, samples=SAMPLES, bootstrap=0)["accuracy"]) if held else None,
         seen=job.look(posterior, split) if job.look else {},
     )
 
 
 @cache
-def _data(name: str, data_dir: str | None) -> tuple[Split, Arrays]:
+def _data(name: str, data_dir: str | None, held: float) -> tuple[Split, Arrays, tuple[Tensor, ...] | None]:
+    """The split, what to train on, and a share of the training examples that is kept apart, always the same."""
     split = load(name, data_dir)
-    return split, standardize(split.train)
+    if not held:
+        return split, standardize(split.train), None
+    rows = torch.randperm(len(split.train[0]), generator=torch.Generator().manual_seed(0))
+    kept, apart = rows[round(held * len(rows)) :], rows[: round(held * len(rows))]
+    return split, standardize(tuple(part[kept] for part in split.train)), tuple(part[apart] for part in split.train)
 
 
 def _spec(split: Split, hidden: tuple[int, ...] | None) -> Spec:
@@ -171,7 +184,9 @@ def _kept(job: Job, setting: Setting) -> Trial | None:
 
 
 def _plain(thing: Any) -> Any:
-    return to_spec(thing) if isinstance(thing, Recipe) else str(thing)
+    if isinstance(thing, Named):
+        return to_spec(thing)
+    return f"{thing.__module__}.{thing.__qualname__}" if callable(thing) else str(thing)
 
 
 def average(values: Sequence[float]) -> tuple[float, float]:
