@@ -13,7 +13,7 @@ from bayesrule.cli.options import Settings
 from bayesrule.cli.sources import read
 from bayesrule.cli.sweep import fit_command
 from bayesrule.methods import BBB
-from bayesrule.optim import Recipe
+from bayesrule.optim import Cosine, Group, Plateau, Recipe
 from bayesrule.report.landscape import landscapes
 from bayesrule.sweeps import Trial
 
@@ -162,6 +162,8 @@ def test_the_picture_of_little(broken):
         ("fit moons --method bbb --set optimizer=sgd --set optimizer.momentum=much", "cannot be built"),
         ("fit moons --method bbb --set optimizer=sgd --set optimizer.moment=1", "did you mean 'momentum'"),
         ("fit moons --method bbb --set lr.x=1", "lr of bbb has nothing within it to set"),
+        ("fit moons --method bbb --set schedule.patience=3", "unknown field of cosine 'patience'"),
+        ("fit moons --method bbb --set deviations.rate=3", "unknown field of group 'rate'"),
     ],
 )
 def test_errors(bayesrule, runs, tmp_path, line, error):
@@ -183,6 +185,14 @@ def test_options_of_an_optimiser():
     words = ["optimizer=sgd", "optimizer.momentum=0.5", "optimizer.nesterov=true"]
     assert fields.method("bbb", words).optimizer == Recipe("sgd", {"momentum": 0.5, "nesterov": True})
     assert fields.method("bbb", ["optimizer.betas=0.8,0.99"]).optimizer == Recipe("adam", {"betas": (0.8, 0.99)})
+
+
+def test_what_is_within_schedules_and_groups():
+    """In any order: the plateau is there before its patience is set."""
+    words = ["schedule.patience=3", "schedule=plateau", "deviations.optimizer.momentum=0.5", "deviations.lr=0.001"]
+    bbb = fields.method("bbb", [*words, "deviations.optimizer=sgd", "deviations.schedule.warm_up=0.2"])
+    assert bbb.schedule == Plateau(patience=3)
+    assert bbb.deviations == Group(Recipe("sgd", {"momentum": 0.5}), 0.001, Cosine(0.2))
     assert fields.method("ensemble", ["base=bbb", "base.optimizer=sgd", "base.optimizer.momentum=0.5"]).base == BBB(
         optimizer=Recipe("sgd", {"momentum": 0.5})
     )
