@@ -287,6 +287,11 @@ def test_blundells_prior_needs_and_gets_samples():
     assert abs(values.mean().item() - exact) < 4.5 * values.std().item() / 4000**0.5
 
 
+def test_no_divergence_by_layer_is_refused():
+    with pytest.raises(ValueError, match="by_layer=True needs a prior .* scale-mixture"):
+        br.fit(mlp(), (torch.randn(8, 4), torch.randint(3, (8,))), BBB(by_layer=True), prior=ScaleMixture(), epochs=1)
+
+
 def test_terms_are_logged_apart_and_by_layer():
     x, y = torch.randn(16, 4), torch.randint(3, (16,))
     posterior = br.fit(mlp(), (x, y), BBB(by_layer=True), epochs=2, batch_size=8)

@@ -73,6 +73,11 @@ class BBB(Method):
         model = modules.training_mode(copy.deepcopy(task.model))
         network = bayesianize(model, task.prior, self.estimator, self.gradient, self.initial_std, self.initial_mean)
         network.settle(*modules.arguments(next(iter(task.data.ordered(plan.batch_size))).x))
+        if self.by_layer and not network.divergences():
+            raise ValueError(
+                f"by_layer=True needs a prior whose divergence is a sum over layers in closed form, and {task.prior.name} "
+                "has none: leave it out"
+            )
         return VariationalLearner(task, plan, network, self, self._groups())
 
 
