@@ -82,17 +82,23 @@ def test_the_factor_is_chosen_by_what_was_kept_apart():
         for setup in (USUAL, BAYESIAN)
         for exponent in exponents
     ]
-    chosen = penalty_table._row(found, "digits", column, exponents)
-    assert chosen.best_factor == 1.0
-    assert chosen.best == chosen.at_theory == [0.5]
+    best = penalty_table._chosen(found, "digits", column.kind, BAYESIAN, exponents)
+    assert best == 0.0
+    row = penalty_table._row(found, "digits", column, -1.0, best)
+    assert (row.usual, row.best, row.best_factor) == ([0.6], [0.5], 1.0)
 
 
-def test_quick(monkeypatch, tmp_path):
+@pytest.mark.parametrize("searched", [1, 2])
+def test_quick(monkeypatch, tmp_path, searched):
+    """The whole grid with some seeds, and what was chosen with the others."""
+    monkeypatch.setattr(penalty_table, "SEARCHED", {False: searched})
     monkeypatch.setattr(penalty_table, "EXPONENTS", {False: (-2.0, 0.0)})
-    monkeypatch.setattr(penalty_table, "DATA", {False: ("digits", 2)})
+    monkeypatch.setattr(penalty_table, "DATA", {False: ("digits", 1)})
     monkeypatch.setattr(book, "seeds", lambda setting, count=3: range(2))
     result = penalty_table.run(Setting(cache=tmp_path))
-    assert len(list(tmp_path.iterdir())) == 4 * 2 * 2 * 2
+    again = sum(2 + (measured["best_factor"] != 1) for measured in (row["measured"] for row in result.data["table"]))
+    assert len(list(tmp_path.iterdir())) == 4 * 2 * 2 * searched + again * (2 - searched)
+    assert all(len(row["measured"]["at_theory"]) == 2 for row in result.data["table"])
     json.dumps(result.data, allow_nan=False)
     assert len(result.claims) == 3
     assert len(result.notes) == 5  # λ* is at an end of a grid of two
