@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
 from torch import nn
 
 from bayesrule.data import load
@@ -173,9 +175,8 @@ def _notes(rows: Sequence[Row], exponents: Sequence[float]) -> tuple[str, ...]:
             for mine, theirs in ((row.usual, column.usual), (row.best, column.best), (row.at_theory, column.at_theory))
         )
         ratio = f"10^{-math.log10(row.best_factor):g} (document 10^{column.ratio:g})"
-        return (
-            f"{column.sign}: accuracy in % usual at λ*, Bayesian at λ*, Bayesian at λ_Th: {measured}; λ_Th/λ* {ratio}"
-        )
+        what = "accuracy in percent, usual at λ*, Bayesian at λ*, Bayesian at λ_Th"
+        return f"{column.sign}: {what}: {measured}; λ_Th/λ* {ratio}"
 
     ends = {10 ** min(exponents), 10 ** max(exponents)}
     at_end = [r.sign for r in rows if {r.usual_factor, r.best_factor} & ends]
@@ -186,23 +187,32 @@ def _notes(rows: Sequence[Row], exponents: Sequence[float]) -> tuple[str, ...]:
 def _draw(figure: Figure, found: Sequence[Trial], data: str, rows: Sequence[Row], exponents: Sequence[float]) -> None:
     axes = panels(figure, len(COLUMNS))
     for ax, column, row in zip(axes, COLUMNS, rows, strict=True):
-        for colour, setup in zip(PALETTE, (USUAL, BAYESIAN), strict=False):
-            _line(ax, found, data, column, setup, exponents, colour)
         ax.axvline(1.0, color="0.5", ls=":", label="λ = 1/N")
-        stars = (row.usual_factor, row.usual), (row.best_factor, row.best)
-        for colour, (factor, values) in zip(PALETTE, stars, strict=False):
-            ax.plot([factor], [trials.average(values)[0]], "o", color=colour, ms=7)
-        ax.set(title=f"{data}: {column.sign}", xlabel="N·λ", xscale="log")
+        errors = {
+            setup: [_errors(book.values(found, data, _named(column.kind, setup, e), "accuracy")) for e in exponents]
+            for setup in (USUAL, BAYESIAN)
+        }
+        factors = [10**e for e in exponents]
+        _line(ax, factors, errors[USUAL], row.usual_factor, {"label": "usual factors", "ls": "--", "color": PALETTE[0]})
+        _line(ax, factors, errors[BAYESIAN], row.best_factor, {"label": "from the initialisation", "color": PALETTE[1]})
+        ax.set(title=f"{data}: {column.sign}", xlabel="N·λ", xscale="log", yscale="log")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
+        ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        ax.yaxis.set_minor_locator(NullLocator())
         ax.sharey(axes[0])
-    axes[0].set(ylabel="test accuracy")
+    axes[0].set(ylabel="test error")
     axes[0].legend()
 
 
+def _errors(accuracies: Sequence[float]) -> tuple[float, float]:
+    """The mean and standard error of 1 − accuracy."""
+    return trials.average([1 - accuracy for accuracy in accuracies])
+
+
 def _line(
-    ax: Axes, found: Sequence[Trial], data: str, column: Column, setup: str, exponents: Sequence[float], colour: str
+    ax: Axes, factors: Sequence[float], scores: Sequence[tuple[float, float]], chosen: float, style: dict[str, Any]
 ) -> None:
-    """Mean and standard error over seeds, by the global factor."""
-    scores = [trials.average(book.values(found, data, _named(column.kind, setup, e), "accuracy")) for e in exponents]
-    label = {USUAL: "usual factors", BAYESIAN: "from the initialisation"}[setup]
+    """Mean and standard error by the global factor, with a dot at the one that was chosen."""
     means, errors = zip(*scores, strict=True)
-    ax.errorbar([10**e for e in exponents], means, errors, color=colour, label=label, capsize=2)
+    ax.errorbar(factors, means, errors, capsize=2, **style)
+    ax.plot([chosen], [means[list(factors).index(chosen)]], "o", color=style["color"], ms=7, alpha=0.7)
