@@ -44,8 +44,9 @@ def short(monkeypatch):
     monkeypatch.setattr(groups, "EPOCHS", {"digits": {"turns": 4, "search": 1, "ratio": 1}})
     monkeypatch.setattr(groups, "DRAWS", {"digits": 4})
     monkeypatch.setattr(groups, "SEEDS", 2)
+    monkeypatch.setattr(group_plateau, "EPOCHS", {False: {"digits": 2}})
+    monkeypatch.setattr(lr_schedules, "EPOCHS", {False: 2})
     for module in (group_plateau, lr_schedules):
-        monkeypatch.setattr(module, "EPOCHS", {False: 2})
         monkeypatch.setattr(module, "SEEDS", {False: 2})
     monkeypatch.setattr(lr_schedules, "LINE_RUNS", 3)
     monkeypatch.setattr(lr_schedules, "RANGE_STEPS", 60)

@@ -75,8 +75,8 @@ class BBB(Method):
         network.settle(*modules.arguments(next(iter(task.data.ordered(plan.batch_size))).x))
         if self.by_layer and not network.divergences():
             raise ValueError(
-                f"by_layer=True needs a prior whose divergence is a sum over layers in closed form, and {task.prior.name} "
-                "has none: leave it out"
+                "by_layer=True needs a prior whose divergence is a sum over layers in closed form, and "
+                f"{task.prior.name} has none: leave it out"
             )
         return VariationalLearner(task, plan, network, self, self._groups())
 
