@@ -66,6 +66,14 @@ def test_the_factors_of_a_linear_layer(penalty, expected):
     assert strengths["bias"] == 0.5  # normal with scale one
 
 
+def test_a_normalisation_layer_has_no_fan_whatever_its_shape():
+    """LayerNorm over two dimensions has a matrix for its weight, and sums over nothing."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm([4, 4]))
+    assert priors.Gaussian("fan-in").resolve(model).scale["1.weight"] == 1.0
+    assert priors.explain(1e-4, model, n=10).rows[2].fan_in == 1.0
+    assert calibrate(model, "group").strengths["1.weight"] == 0.5
+
+
 @pytest.mark.parametrize("rule", ["fan-in", "glorot", "xavier", "kaiming"])
 def test_the_variance_is_that_of_the_rule(rule):
     model = network()

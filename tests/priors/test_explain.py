@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -104,6 +105,16 @@ def test_adamw_is_no_penalty_and_is_read_by_the_size_of_gradients():
     assert after.rows[0].scale == pytest.approx((100 * 0.01 * (v.sqrt().mean().item() + 1e-8)) ** -0.5)
     assert "√v̂" in str(after)
     assert len(explain(torch.optim.Adam(model.parameters(), weight_decay=0.01), model, n=100).notes) == 1
+
+
+def test_adamw_that_has_seen_no_gradient():
+    """Without ε there is no size to divide by: it is read as before the first step."""
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01, eps=0.0)
+    state = {"step": torch.tensor(3.0), "exp_avg": torch.zeros(1, 2), "exp_avg_sq": torch.zeros(1, 2)}
+    optimizer.state[model.weight] = state
+    assert explain(optimizer, model, n=100).rows[0].scale == pytest.approx(1.0)
+    assert explain(np.float32(0.01), model, n=100).rows[0].scale == pytest.approx(1.0)
 
 
 def test_far_from_the_start_in_words():

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -133,6 +134,10 @@ def test_groups_under_gaussians_have_no_prior():
         (lambda mu: torch.log1p(mu**2) / 4, translations.Gaussian(0.1), "not integrable"),
         (lambda mu: torch.log1p(mu**2) / 4, translations.PointMass(), "not integrable"),
         (lambda mu: torch.sin(mu), translations.Gaussian(0.1), "not integrable"),
+        (lambda mu: torch.sin(mu), translations.PointMass(), "not integrable"),
+        (lambda mu: torch.exp(mu), translations.PointMass(), "not integrable"),
+        (lambda mu: mu**2 / (1 + mu**2), translations.Gaussian(0.1), "not integrable"),
+        (lambda mu: 1 - torch.exp(-(mu**2)), translations.Gaussian(0.1), "not integrable"),
         (L2(1.0), translations.Student(0.5, df=2.0), "no deconvolution"),
         (L2(1.0) + Cosine(1.0, math.pi), translations.Uniform(1.0), "no deconvolution"),
         (lambda mu: mu.abs() ** 1.5, translations.Gaussian(0.2), "no deconvolution"),
@@ -149,6 +154,90 @@ def test_verdicts(penalty, family, reason):
     assert verdict.completion is None
     assert math.isfinite(verdict.measure)
     assert str(verdict).startswith(f"no prior ({reason})")
+
+
+def heights(function):
+    """A few likely points, and the true log-density there, by a sum over a fine grid out to 1e6."""
+    t = torch.linspace(-14.5, 14.5, 1_000_001, dtype=torch.float64)
+    total = float(torch.trapezoid((-function(t.sinh())).exp() * t.cosh(), t))
+    x = torch.cat([torch.linspace(-5, 5, 2001), torch.logspace(-7, 0, 701)]).double()
+    return x, -function(x) - math.log(total)
+
+
+@pytest.mark.parametrize(
+    "penalty",
+    [
+        lambda mu: torch.log(torch.cosh(mu)),  # overflows far out
+        lambda mu: torch.cosh(mu),
+        lambda mu: torch.where(mu.abs() < 1, 0.5 * mu**2, mu.abs() - 0.5),
+        lambda mu: mu.abs() ** 1.5,
+        lambda mu: mu.abs() ** 0.5,
+        lambda mu: 0.5 * mu**2 + mu.abs(),
+        lambda mu: 2 * torch.log1p(mu**2) + 0.5 * torch.cos(4 * mu),
+    ],
+)
+def test_the_stated_error_holds_on_a_point(penalty):
+    prior = prior_of(penalty, translations.PointMass())
+    assert prior.exists
+    x, truth = heights(penalty)
+    assert float((prior.log_density(x) - truth).abs().max()) <= prior.error + 1e-8
+    assert prior.error < 0.05
+
+
+@pytest.mark.parametrize("frequency", [1.31, 4.83, 8.84])
+def test_waves_with_a_long_tail_have_a_prior(frequency):
+    """−log α = 2.4 log(1 + x²) + 0.3 cos(kx), smoothed: a table does not make the tail of a wave rise."""
+    family = translations.Gaussian(0.2)
+    prior = prior_of(
+        br.priors.penalty_of(lambda x: -2.4 * torch.log1p(x**2) - 0.3 * torch.cos(frequency * x), family), family
+    )
+    assert prior.exists
+    assert prior.tail == pytest.approx(-4.8, abs=0.1)
+    x, truth = heights(lambda x: 2.4 * torch.log1p(x**2) + 0.3 * torch.cos(frequency * x))
+    assert float((prior.log_density(x) - truth).abs().max()) <= prior.error < 0.05
+
+
+def test_a_penalty_that_overflows_far_out_has_a_prior_under_gaussians():
+    """(cosh ∗ β)(μ) = exp(½ν²) cosh μ."""
+    prior = prior_of(lambda mu: torch.cosh(mu), translations.Gaussian(0.1))
+    x = torch.linspace(-3, 3, 61, dtype=torch.float64)
+    difference = prior.log_density(x) + math.exp(-0.005) * torch.cosh(x)
+    assert float(difference.max() - difference.min()) < 2 * prior.error < 1e-6
+
+
+def test_a_default_is_not_a_scale():
+    """A function with an argument of its own, such as its threshold or its factor, keeps it."""
+    family = translations.Gaussian(0.1)
+    assert prior_of(lambda mu, factor=2.0: factor * mu**2, family).exact.scale == pytest.approx(0.5)
+    assert prior_of(lambda mu, nu=None: mu**2 / (2 * nu**2), family).exact.scale == pytest.approx(0.1)
+    own = translations.Density(0.1, function=lambda x, power=2.0: -(x.abs() ** power) / 2)
+    assert own.moment(2) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("number", [np.float32, np.float64, torch.tensor, lambda value: torch.tensor(value).double()])
+def test_numbers_of_numpy_and_torch(number):
+    prior = prior_of(L2(number(0.5)), translations.Gaussian(number(0.25)))
+    assert prior.log_density(torch.zeros(1)).item() == pytest.approx(-0.5 * math.log(2 * math.pi))
+    assert prior_of(L1(number(0.5)), translations.PointMass()).exact.scale == 2.0
+    assert prior_of(GroupLasso(number(0.5)), translations.PointMass()).factor == 0.5
+    assert translations.Gaussian(np.array([0.1, 1.0])).scales[-1] == 1.0
+
+
+def test_a_kink_far_from_the_mass():
+    prior = prior_of(Polynomial(0.0, -2000.0, 1.0) + L1(1.0), translations.PointMass())  # (x − 999.5)² where x > 0
+    assert prior.mean == pytest.approx(999.5)
+    assert prior.variance == pytest.approx(0.5, rel=1e-6)
+    assert prior.error < 1e-9
+
+
+def test_a_missing_term_is_found_beside_a_kink():
+    """A is only known to 0.04 nats there, and r in ν much better."""
+    family = translations.Gaussian((0.1, 1.0))
+    divergence = br.priors.penalty_of(br.priors.Laplace(1.0), family)
+    verdict = prior_of(lambda mu, nu: divergence(mu, nu) + 0.05 * nu, family)
+    assert verdict.reason == "depends on ν"
+    assert verdict.measure == pytest.approx(0.045, rel=1e-3)
+    assert verdict.completed is not None
 
 
 def test_a_missing_term_of_a_numeric_penalty_is_found():
@@ -198,6 +287,15 @@ def test_plots():
         ),
         (lambda: prior_of(Polynomial(lambda nu: math.nan, 0, 1), translations.Gaussian(0.1)), ValueError, "not finite"),
         (lambda: prior_of(lambda mu: torch.zeros(3), translations.Gaussian(0.1)), ValueError, "one number for each"),
+        (lambda: prior_of(lambda mu: (mu**2).sum(), translations.Gaussian(0.1)), ValueError, r"leave out \.sum\(\)"),
+        (lambda: prior_of(lambda mu: math.cos(mu), translations.Gaussian(0.1)), ValueError, "functions of torch"),
+        (lambda: prior_of(lambda mu: mu**2 * 1j, translations.Gaussian(0.1)), ValueError, "complex"),
+        (
+            lambda: prior_of(lambda mu: torch.log1p(mu**2) + torch.cos(8 * mu), translations.PointMass()),
+            ValueError,
+            "penalties.Cosine",
+        ),
+        (lambda: L2("1"), ValueError, "finite number, not '1'"),
         (lambda: prior_of(L2(math.inf), translations.Gaussian(0.1)), ValueError, "finite number"),
         (lambda: prior_of(3.0, translations.Gaussian(0.1)), TypeError, "penalty must be"),
         (lambda: prior_of(L2(1.0), br.priors.Gaussian(1.0)), TypeError, "which μ moves"),

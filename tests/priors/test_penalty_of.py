@@ -130,6 +130,16 @@ def test_implied_priors_go_back_to_their_penalty():
     assert float((again.log_density(x) - prior.log_density(x)).abs().max()) < 2 * (prior.error + again.error)
 
 
+def test_a_mixture_for_a_model_keeps_its_means():
+    """That of a normalisation layer's weight is one: no one density for every weight."""
+    module = nn.BatchNorm1d(4)
+    bound = ScaleMixture(0.5, 1.0, 0.1).resolve(module)
+    with torch.no_grad():
+        found = float(penalty_of(bound, families.Gaussian(0.01)).total(parameters(module)))
+        each = penalty_of(ScaleMixture(0.5, 1.0, 0.1), families.Gaussian(0.01))(torch.zeros(8))
+    assert found == pytest.approx(float(each.sum()), rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
@@ -145,6 +155,10 @@ def test_implied_priors_go_back_to_their_penalty():
         (lambda: penalty_of(Gaussian(1.0), families.Gaussian())(MU, -1.0), ValueError, "nu must be positive"),
         (lambda: families.Gaussian(-1.0), ValueError, "positive"),
         (lambda: families.Gaussian((2.0, 1.0)), ValueError, "rising"),
+        (lambda: families.Gaussian("wide"), ValueError, "positive number"),
+        (lambda: penalties.L2().total(nn.Linear(2, 1)), TypeError, "named_parameters"),
+        (lambda: penalties.L2().total({"a": MU}, {"b": MU}), ValueError, "none for 'a'"),
+        (lambda: penalties.L2().total([MU], [MU, MU]), ValueError, "as many as there are means, 1, not 2"),
         (lambda: families.Student(1.0, df=-1.0), ValueError, "df must be positive"),
         (lambda: families.PointMass(0.5), ValueError, "no scale"),
         (lambda: families.Samples(draws=torch.ones(20)), ValueError, "that differ"),

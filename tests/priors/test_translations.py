@@ -85,6 +85,23 @@ def test_your_own_density_characteristic_function_and_draws():
         assert abs(float(family.sample((4000,), generator=torch.Generator().manual_seed(1)).std()) - 0.5) < 0.05
 
 
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        (translations.Density(function=lambda x: -torch.log1p(x**2)), "not fallen off within ±50.*reach=500"),
+        (translations.Characteristic(function=lambda k: torch.exp(-k)), "not fallen off within ±15.*reach=150"),
+        (translations.Characteristic(function=lambda k: torch.exp(-(k**4))), "no density has this"),
+        (
+            translations.Samples(draws=torch.tensor([*torch.linspace(-1, 1, 1000).tolist(), 1e6])),
+            "too far apart.*outliers",
+        ),
+    ],
+)
+def test_shapes_that_their_numbers_do_not_hold(family, text):
+    with pytest.raises(ValueError, match=text):
+        family.entropy()
+
+
 def test_a_skewed_shape():
     """Gumbel's, whose characteristic function Γ(1 − ik) is complex."""
     family = translations.Density(function=lambda x: -x - torch.exp(-x), reach=60.0)

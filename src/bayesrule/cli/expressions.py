@@ -52,12 +52,15 @@ def formula(text: str) -> Formula:
         raise ValueError(f"the penalty {text!r} is no formula: {error.msg}; {example}") from None
     except RecursionError:
         raise ValueError("the penalty's formula has too many parentheses") from None
-    return _read(tree.body)
+    try:
+        return _read(tree.body)
+    except RecursionError:
+        raise ValueError("the penalty's formula has too many terms in one another") from None
 
 
 def _read(node: ast.expr) -> Formula:
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        value = float(node.value)
+        value = float(node.value) if abs(node.value) < 1e308 else math.inf
         return lambda mu, nu: value
     if isinstance(node, ast.Name):
         if node.id not in NAMES:
@@ -68,7 +71,7 @@ def _read(node: ast.expr) -> Formula:
         return lambda mu, nu: sign * inner(mu, nu)
     if isinstance(node, ast.BinOp) and type(node.op) in PAIRS:
         left, right, apply = _read(node.left), _read(node.right), PAIRS[type(node.op)]
-        return lambda mu, nu: apply(left(mu, nu), right(mu, nu))
+        return lambda mu, nu: apply(_tensor(left(mu, nu)), right(mu, nu))
     if isinstance(node, ast.Call):
         return _call(node)
     raise ValueError(
@@ -83,4 +86,9 @@ def _call(node: ast.Call) -> Formula:
     if len(node.args) != 1 or node.keywords:
         raise ValueError(f"{name} takes one argument, got {ast.unparse(node)!r}")
     inner, apply = _read(node.args[0]), FUNCTIONS[name]
-    return lambda mu, nu: apply(torch.as_tensor(inner(mu, nu), dtype=torch.float64))
+    return lambda mu, nu: apply(_tensor(inner(mu, nu)))
+
+
+def _tensor(value: Tensor | float) -> Tensor:
+    """Of torch's numbers, 1/0 is inf and (−1)**0.5 nan; of Python's, one is an error and the other complex."""
+    return torch.as_tensor(value, dtype=torch.float64)

@@ -106,7 +106,7 @@ def _plain(answer: Implied | Radial | Verdict) -> dict[str, Any]:
         return {
             "exists": False,
             "reason": answer.reason,
-            "measure": answer.measure,
+            "measure": _finite(answer.measure),
             "sentence": answer.sentence,
             "completed": completed,
         }

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvTransposeNd
 
-from bayesrule.modules import Parameters, is_norm, owners, parameters
+from bayesrule.modules import Parameters, owners, parameters
 from bayesrule.naming import unknown
 from bayesrule.priors.base import Prior
 from bayesrule.priors.gaussian import Gaussian
@@ -116,7 +116,7 @@ class GroupLaplace(Prior):
 def summing(module: nn.Module) -> Parameters:
     """The trainable weights whose outputs are sums over inputs: those that have a fan."""
     layers = owners(module)
-    return {name: w for name, w in parameters(module).items() if fans(layers[name], w) and not is_norm(layers[name])}
+    return {name: w for name, w in parameters(module).items() if fans(layers[name], w)}
 
 
 def layout(layer: nn.Module, outgoing: bool) -> Layout:

@@ -13,17 +13,18 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bayesrule.priors.terms import Terms
+from bayesrule.priors.translations.base import takes_two
 
 Coefficient = float | Callable[[Any], Any]
 Scales = float | Tensor | Mapping[str, Any] | Iterable[Any] | None
@@ -64,15 +65,24 @@ class Penalty(ABC):
 
 def paired(means: Tensor | Mapping[str, Tensor] | Iterable[Tensor], scales: Scales) -> tuple[list[Tensor], list[Any]]:
     """Means and scales as lists of one length."""
+    if isinstance(means, nn.Module):
+        raise TypeError(f"means must be tensors, not a {type(means).__name__}: give dict(module.named_parameters())")
     if isinstance(means, Mapping):
-        widths = [scales[name] for name in means] if isinstance(scales, Mapping) else scales
-        return paired(list(means.values()), widths)
+        if isinstance(scales, Mapping):
+            for name in means:
+                if name not in scales:
+                    raise ValueError(f"scales has none for {name!r}: it must have the names of the means")
+            scales = [scales[name] for name in means]
+        return paired(list(means.values()), scales)
     tensors = [means] if isinstance(means, Tensor) else list(means)
     if not tensors:
         raise ValueError("means must be at least one tensor, got none")
-    if scales is None or isinstance(scales, int | float) or (isinstance(scales, Tensor) and scales.ndim == 0):
+    if scales is None or isinstance(scales, Real) or (isinstance(scales, Tensor) and scales.ndim == 0):
         return tensors, [scales] * len(tensors)
-    return tensors, [scales] if isinstance(scales, Tensor) else list(scales)
+    widths = [scales] if isinstance(scales, Tensor) else list(scales)  # type: ignore[arg-type]
+    if len(widths) != len(tensors):
+        raise ValueError(f"scales must be one number, or as many as there are means, {len(tensors)}, not {len(widths)}")
+    return tensors, widths
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,7 @@ class L2(Penalty):
 
     def closed(self, nu: float) -> Terms:
         """A power."""
-        return Terms((0.0, 0.0, self.factor))
+        return Terms((0.0, 0.0, _number(self.factor, nu)))
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,7 @@ class L1(Penalty):
 
     def closed(self, nu: float) -> Terms:
         """A kink."""
-        return Terms(kink=self.factor)
+        return Terms(kink=_number(self.factor, nu))
 
 
 @dataclass(frozen=True)
@@ -188,11 +198,13 @@ class Cosine(Penalty):
 
     def closed(self, nu: float) -> Terms:
         """A wave."""
-        return Terms(waves=((_number(self.factor, nu), self.frequency, self.phase),))
+        return Terms(waves=((_number(self.factor, nu), float(self.frequency), float(self.phase)),))
 
 
 class Function(Penalty):
     """Any function of tensors: f(μ, ν) or f(μ), element by element.
+
+    A second argument is ν, unless it has a default and is not called nu: ``def huber(mu, delta=1.0)`` is f(μ).
 
     >>> Function(lambda mu: mu.abs() ** 1.5)(torch.tensor([4.0]))
     tensor([8.])
@@ -200,7 +212,7 @@ class Function(Penalty):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self.takes_scale = _takes_scale(function)
+        self.takes_scale = takes_two(function, "nu")
 
     def __repr__(self) -> str:
         return f"Function({getattr(self.function, '__name__', self.function)})"
@@ -209,11 +221,24 @@ class Function(Penalty):
         """f(μ, ν)."""
         if self.takes_scale and nu is None:
             raise ValueError("this penalty is a function of μ and ν: say which ν")
-        given = (mu, torch.as_tensor(nu, dtype=mu.dtype)) if self.takes_scale else (mu,)
-        found = torch.as_tensor(self.function(*given), dtype=mu.dtype)
+        rest = (torch.as_tensor(nu, dtype=mu.dtype),) if self.takes_scale else ()
+        found = self._values(mu, *rest)
         if found.ndim and found.shape != mu.shape:
             raise ValueError(f"a penalty gives one number for each μ: got {list(found.shape)} for {list(mu.shape)}")
+        if not found.ndim and mu.numel() > 1:
+            one = self._values(mu.detach().flatten()[:1], *rest)
+            if not torch.allclose(one, found.detach(), equal_nan=True):
+                raise ValueError("a penalty gives one number for each μ, this one gives their sum: leave out .sum()")
         return found.expand(mu.shape)
+
+    def _values(self, *given: Tensor) -> Tensor:
+        try:
+            found = torch.as_tensor(self.function(*given))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{self!r} cannot take a tensor of μ: {error}; use functions of torch") from error
+        if found.is_complex():
+            raise ValueError(f"a penalty must be a real number for every μ, {self!r} is complex")
+        return found.to(given[0].dtype)
 
 
 class Sum(Penalty):
@@ -248,14 +273,6 @@ def penalty(given: Penalty | Callable[..., Any]) -> Penalty:
     return Function(given)
 
 
-def _takes_scale(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # some builtins do not say
-        return False
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) > 1
-
-
 def _at(value: Coefficient, nu: float | Tensor | None) -> Any:
     if not callable(value):
         return value
@@ -273,8 +290,12 @@ def _number(value: Coefficient, nu: float) -> float:
 
 
 def _check(value: Coefficient) -> None:
-    if not callable(value) and not math.isfinite(value):
-        raise ValueError(f"a penalty's factor must be a finite number, not {value}")
+    try:
+        good = callable(value) or math.isfinite(value)
+    except TypeError:
+        good = False
+    if not good:
+        raise ValueError(f"a penalty's factor must be a finite number, not {value!r}")
 
 
 __all__ = ["L1", "L2", "Cosine", "Function", "GroupLasso", "Penalty", "Polynomial", "Sum", "penalty"]

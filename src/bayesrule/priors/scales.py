@@ -17,7 +17,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvTransposeNd
 
-from bayesrule.modules import owners, parameters
+from bayesrule.modules import is_norm, owners, parameters
 
 RULES: dict[str, Callable[[int, int], float]] = {
     "fan-in": lambda fan_in, fan_out: 1 / fan_in,
@@ -33,7 +33,7 @@ def fans(layer: nn.Module, weight: Tensor) -> tuple[int, int] | None:
     >>> fans(nn.Linear(3, 5), nn.Linear(3, 5).weight)
     (3, 5)
     """
-    if weight.ndim < 2 or isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+    if weight.ndim < 2 or is_norm(layer) or isinstance(layer, nn.Embedding | nn.EmbeddingBag):
         return None
     field = math.prod(weight.shape[2:])
     groups = getattr(layer, "groups", 1)

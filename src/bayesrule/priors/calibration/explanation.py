@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -160,7 +161,7 @@ def explain(
 def _decays(decay: Optimizer | float, named: Mapping[str, Tensor]) -> dict[str, float]:
     """The weight decay of each parameter; zero for those that the optimiser does not have."""
     if not isinstance(decay, Optimizer):
-        if isinstance(decay, bool) or not isinstance(decay, int | float):
+        if isinstance(decay, bool) or not isinstance(decay, Real):
             raise TypeError(f"decay must be a torch optimiser or a weight decay, not {type(decay).__name__}")
         return dict.fromkeys(named, _checked(float(decay)))
     groups = _groups(decay)
@@ -192,12 +193,14 @@ def _sizes(optimizer: Optimizer, named: Mapping[str, Tensor]) -> dict[str, float
 
     w stays where it is if wd·w = −m/(√v̂ + ε): as under a penalty ½wd(√v̂ + ε)w².
     """
-    groups, found = _groups(optimizer), {}
+    groups, found = _groups(optimizer), dict[str, float]()
     for name, w in named.items():
         group, state = groups.get(id(w), {}), optimizer.state.get(w, {})
         if _is_decoupled(optimizer, group) and "exp_avg_sq" in state and "betas" in group:
             seen = 1 - group["betas"][1] ** float(torch.as_tensor(state["step"]))
-            found[name] = float((state["exp_avg_sq"] / seen).sqrt().double().mean()) + float(group.get("eps", 0.0))
+            size = float((state["exp_avg_sq"] / seen).sqrt().double().mean()) + float(group.get("eps", 0.0))
+            if size > 0:
+                found[name] = size
     return found
 
 

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
 
 import numpy as np
 import torch
@@ -104,7 +105,7 @@ def edge_of_chaos(activation: Activation, bias: float = 0.0) -> MeanField:
 
 
 def _check(name: str, value: float) -> None:
-    if not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
+    if not (isinstance(value, Real) and math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} is a standard deviation and must be a finite number of at least 0, not {value!r}")
 
 

@@ -14,8 +14,8 @@ from bayesrule.priors.equivalence import verdicts
 from bayesrule.priors.equivalence.divergences import penalty_of
 from bayesrule.priors.equivalence.drift import Drift, drift
 from bayesrule.priors.equivalence.implied import Implied
-from bayesrule.priors.equivalence.lines import Place, Table, locate
-from bayesrule.priors.equivalence.numeric import numerically
+from bayesrule.priors.equivalence.lines import Place, Table, locate, tail
+from bayesrule.priors.equivalence.numeric import numerically, unresolved
 from bayesrule.priors.equivalence.radial import Radial
 from bayesrule.priors.equivalence.recognition import polynomial
 from bayesrule.priors.equivalence.verdicts import Verdict
@@ -147,7 +147,7 @@ def _judged(prior: Implied, seen: Drift, r: Penalty, family: Translation) -> Ans
         return verdicts.changes(seen, family.scales)
     if not (math.isfinite(prior.place.width) and prior.tail < -1.0001):
         return verdicts.not_integrable(prior.tail)
-    if seen.constant > tolerance:
+    if seen.constant > min(tolerance, 4 * seen.shape + seen.rounding + 1e-8):  # errors of A even out in the mean
         return verdicts.incomplete(seen, family.scales, _completion(prior, r, family), prior)
     return prior
 
@@ -173,19 +173,18 @@ def _at_a_point(r: Penalty) -> Answer:
         return _judged(_named(terms, form.fitted), NONE, r, PointMass())
     rest = Sum(tuple(form.rest))
     place = locate(lambda x: -r(x, 1.0))
-    table = Table.of(lambda x: -rest(x, 1.0), place if math.isfinite(place.width) else Place(0.0, 1.0))
+    if not math.isfinite(place.width):
+        return verdicts.not_integrable(tail(lambda x: -r(x, 1.0), Place(0.0, 1.0)))
+    table = Table.of(lambda x: -rest(x, 1.0), place)
     prior = Implied(terms.polynomial, terms.waves, terms.kink, table)
-    if math.isfinite(place.width):
-        x = place.centre + 8 * place.width * torch.linspace(-1, 1, 4001, dtype=torch.float64)
-        apart = float((table(x) + rest(x, 1.0)).abs().max())
-        prior = replace(prior, error=apart + 2 * prior.doubt + 1e-12)
-    return _judged(prior, NONE, r, PointMass())
+    doubt = unresolved(prior, lambda x: -rest(x, 1.0)) + prior.doubt
+    return _judged(replace(prior, error=2 * doubt + 1e-12), NONE, r, PointMass())
 
 
 def _grouped(r: GroupLasso, family: Translation) -> Answer:
     """Radial penalties: exact for a point mass; under normals the length of a group is not smooth enough."""
     if isinstance(family, PointMass):
-        return Radial(r.factor, r.axis) if r.factor > 0 else verdicts.not_integrable(-r.factor)
+        return Radial(float(r.factor), r.axis) if r.factor > 0 else verdicts.not_integrable(-float(r.factor))
     if isinstance(family, GaussianFamily):
         return _kinked(abs(r.factor), family, 2)
     raise ValueError(

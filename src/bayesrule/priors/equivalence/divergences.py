@@ -62,7 +62,8 @@ def believed(prior: Given) -> Belief | None:
     if isinstance(prior, Gaussian | Laplace):
         return _located(prior)
     if isinstance(prior, ScaleMixture):
-        return Belief(0.0, Terms(), prior._log_density)
+        moved = any(bool(torch.as_tensor(mean).any()) for mean in (prior.mean or {}).values())
+        return None if moved else Belief(0.0, Terms(), prior._log_density)
     if isinstance(prior, Flat):
         return Belief(0.0, Terms())
     if isinstance(prior, Prior):

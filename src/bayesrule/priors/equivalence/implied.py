@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bayesrule.modules import Parameters, parameters
 from bayesrule.priors.base import Prior
-from bayesrule.priors.equivalence.lines import Place, Table, line, locate
+from bayesrule.priors.equivalence.lines import Place, Table, line, locate, tail
 from bayesrule.priors.gaussian import Gaussian
 from bayesrule.priors.laplace import Laplace
 from bayesrule.priors.terms import Terms, Wave
@@ -77,7 +77,8 @@ class Implied(Prior):
     @cached_property
     def _masses(self) -> tuple[Tensor, Tensor, float]:
         """Points, their probabilities, and log κ."""
-        x, spacing = line(self.place._replace(centre=0.0), power=3) if self.kink else line(self.place)
+        near = abs(self.place.centre) < 30 * self.place.width  # further away a kink does not matter
+        x, spacing = line(self.place._replace(centre=0.0), power=3) if self.kink and near else line(self.place)
         logs = self.exponent(x).nan_to_num(nan=-math.inf, posinf=math.inf) + spacing.log()
         top = torch.logsumexp(logs, 0)
         return x, (logs - top).exp(), float(top)
@@ -96,11 +97,7 @@ class Implied(Prior):
     @cached_property
     def tail(self) -> float:
         """dA/d log|x| far out, on the side where it is greater: α falls as |x| to this power or faster."""
-        centre, width = self.place if math.isfinite(self.place.width) else Place(0.0, 1.0)
-        ends = centre + width * torch.tensor([1e8, 1e7, -1e8, -1e7], dtype=torch.float64)
-        values = self.exponent(ends).clamp(min=-1e300)
-        right, left = (values[0] - values[1]) / math.log(10), (values[2] - values[3]) / math.log(10)
-        return float(torch.maximum(right, left))
+        return tail(self.exponent, self.place if math.isfinite(self.place.width) else Place(0.0, 1.0))
 
     def moment(self, order: int) -> float:
         """E x^order; inf where it does not exist, nan where it is undefined."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from bayesrule.naming import Named
 Function = Callable[[Tensor], Tensor]
 FAR = 1e12  # widths from the centre to the end of a line
 COUNT = 16385
+LARGEST = 1e100  # values beyond it count as overflow
 
 
 class Place(NamedTuple):
@@ -46,11 +47,30 @@ def reach(function: Function, centre: float, drop: float) -> float:
     top = float(_finite(function(torch.tensor([centre], dtype=torch.float64))))
     distances = torch.logspace(-10, 10, 801, dtype=torch.float64)
     both = torch.stack([_finite(function(centre + distances)), _finite(function(centre - distances))])
-    high = (both.amax(0) > top - drop).nonzero()
+    high = (both.amax(0) >= top - drop).nonzero()  # a function that levels off at this drop never lies below it
     if not len(high):
         return float(distances[0])
     last = int(high[-1])
     return float(distances[last + 1]) if last + 1 < len(distances) else math.inf
+
+
+def tail(function: Function, place: Place) -> float:
+    """dA/d log|x| far out, on the side where it is greater; by least squares, so that waves do not count.
+
+    >>> round(tail(lambda x: -3 * torch.log1p(x.abs()) + torch.cos(x), Place(0.0, 1.0)), 1)
+    -3.0
+    """
+    logs = torch.linspace(math.log(1e6), math.log(1e8), 2001, dtype=torch.float64)
+    values = [_finite(function(place.centre + side * place.width * logs.exp())) for side in (-1, 1)]
+    return max(_slope(each, logs) for each in values)
+
+
+def _slope(values: Tensor, at: Tensor) -> float:
+    """That of the line nearest to the values; ±inf where they are."""
+    if bool(values.isinf().any()):
+        return float(values.max()) if float(values.max()) == math.inf else -math.inf
+    centred = at - at.mean()
+    return float(centred @ values / centred.square().sum())
 
 
 def _climb(function: Function, centre: float, step: float) -> float:
@@ -84,7 +104,9 @@ def line(place: Place, power: int = 1) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class Table(Named):
-    """A function by its values at equal steps of t in x = centre + width·sinh(t): cubic between them, linear beyond.
+    """A function by its values at equal steps of t in x = centre + width·sinh(t): cubic between them.
+
+    Beyond them it is linear in t, as a power of |x| in a density is, with the slope of the last `ENDS` values.
 
     >>> table = Table.of(lambda x: x.square(), Place(0.0, 1.0))
     >>> round(float(table(torch.tensor([1.2345], dtype=torch.float64))), 6) == round(1.2345**2, 6)
@@ -98,12 +120,15 @@ class Table(Named):
 
     END: ClassVar[float] = math.asinh(1e5)
     SIZE: ClassVar[int] = 16385
+    ENDS: ClassVar[int] = 2048
 
     @classmethod
     def of(cls, function: Function, place: Place) -> Table:
         """The table of a function about a place."""
         values = function(place.centre + place.width * cls.steps().sinh())
-        return cls(place.centre, place.width, values)
+        middle = cls.SIZE // 2
+        left, right = _continued(values[: middle + 1].flip(0)).flip(0), _continued(values[middle:])
+        return cls(place.centre, place.width, torch.cat([left, right[1:]]))
 
     @classmethod
     def steps(cls) -> Tensor:
@@ -113,11 +138,27 @@ class Table(Named):
     def __call__(self, x: Tensor) -> Tensor:
         """The value at x, differentiable."""
         step = 2 * self.END / (self.SIZE - 1)
-        return cubic(self.values, (((x - self.centre) / self.width).asinh() + self.END) / step)
+        place = (((x - self.centre) / self.width).asinh() + self.END) / step
+        inside = place.clamp(0, self.SIZE - 1)
+        left, right = self._slopes
+        return cubic(self.values, inside) + torch.where(place < 0, left, right) * (place - inside)
+
+    @cached_property
+    def _slopes(self) -> Tensor:
+        """Per step, beyond the first value and the last."""
+        at = torch.arange(self.ENDS, dtype=torch.float64)
+        ends = self.values[: self.ENDS], self.values[-self.ENDS :]
+        return torch.tensor([_slope(each, at) for each in ends], dtype=torch.float64)
+
+    def between(self) -> Tensor:
+        """Five points x between any two of its own."""
+        shares = torch.tensor([[0.1], [0.3], [0.5], [0.7], [0.9]], dtype=torch.float64)
+        steps = self.steps()
+        return self.centre + self.width * (steps[:-1] + shares * (steps[1] - steps[0])).sinh().flatten()
 
 
 def cubic(values: Tensor, place: Tensor) -> Tensor:
-    """Values at equal steps, at any place between: cubics with slopes of fourth order; lines beyond the ends.
+    """Values at equal steps, at any place between: cubics with slopes of fourth order.
 
     >>> float(cubic(torch.arange(9.0) ** 3, torch.tensor(4.5)))
     91.125
@@ -127,15 +168,24 @@ def cubic(values: Tensor, place: Tensor) -> Tensor:
     left, right, slopes = values[at], values[at + 1], _slopes(values)
     before, after = slopes[at], slopes[at + 1]
     rise = right - left
-    inner = left + u * (before + u * (3 * rise - 2 * before - after + u * (before + after - 2 * rise)))
-    beyond = torch.where(u < 0, left + u * before, right + (u - 1) * after)
-    return torch.where((u < 0) | (u > 1), beyond, inner)
+    return left + u * (before + u * (3 * rise - 2 * before - after + u * (before + after - 2 * rise)))
 
 
 def _slopes(v: Tensor) -> Tensor:
     """Differences of fourth order, of lower order at the ends."""
     inner = (8 * (v[3:-1] - v[1:-3]) - (v[4:] - v[:-4])) / 12
     return torch.cat([v[1:2] - v[:1], (v[2:3] - v[:1]) / 2, inner, (v[-1:] - v[-3:-2]) / 2, v[-1:] - v[-2:-1]])
+
+
+def _continued(values: Tensor) -> Tensor:
+    """From where values overflow, the line of the last two that do not."""
+    over = (~(values.abs() < LARGEST)).nonzero()
+    if not len(over) or int(over[0]) < 2:
+        return values
+    first = int(over[0])
+    steps = torch.arange(1, len(values) - first + 1, dtype=values.dtype)
+    last, before = values[first - 1], values[first - 2]
+    return torch.cat([values[:first], last + steps * (last - before)])
 
 
 @lru_cache(maxsize=2)

@@ -12,7 +12,7 @@ from torch import Tensor
 from bayesrule.priors.equivalence.deconvolution import ACCEPTED, Deconvolved, Window, deconvolve, highest
 from bayesrule.priors.equivalence.drift import Drift, drift
 from bayesrule.priors.equivalence.implied import Implied
-from bayesrule.priors.equivalence.lines import Table, cubic, locate, reach
+from bayesrule.priors.equivalence.lines import Place, Table, cubic, locate, reach, tail
 from bayesrule.priors.equivalence.verdicts import Verdict, not_integrable, too_fine, too_rough, too_smooth
 from bayesrule.priors.penalties import Penalty, Sum
 from bayesrule.priors.terms import Missing, Terms
@@ -40,17 +40,19 @@ def numerically(penalty: Penalty, family: Translation, points: int) -> Found | V
     terms, rest = _split(penalty, family, nu)
     place = locate(lambda x: -penalty(x, nu))
     if not math.isfinite(place.width):
-        return not_integrable(_slope(penalty, nu))
+        return not_integrable(tail(lambda x: -penalty(x, nu), Place(0.0, 1.0)))
     end = min(WIDEST * place.width, reach(lambda x: -penalty(x, nu), place.centre, DROP))
     window = Window(place.centre, min(end + BEYOND * family.scales[-1], max(WIDEST * place.width, end + BEYOND * nu)))
     found = deconvolve(lambda x: -rest(x, nu), family, nu, window, points)
     rough = _roughness(found, rest, family, points)
     if rough is not None:
         return rough
-    table = Table.of(_joined(found, _far(lambda x: -rest(x, nu), family, nu)), place)
+    far = _far(lambda x: -rest(x, nu), family, nu)
+    joined = _joined(found, far)
+    table = Table.of(joined, place)
     draft = Implied(terms.polynomial, terms.waves, 0.0, table)
     likely = _likely(draft, found)
-    error = _error(found, draft, likely)
+    error = _error(found, draft, likely) + _error_beyond(found, far, likely) + 2 * unresolved(draft, joined)
     if error > WORST:
         return _unsure(found, error, points)
     seen = drift(draft, penalty, family, float(found.x[likely][0]), float(found.x[likely][-1]))
@@ -72,12 +74,6 @@ def _split(penalty: Penalty, family: Translation, nu: float) -> tuple[Terms, Pen
         except Missing:
             others.append(part)
     return closed, Sum(tuple(others))
-
-
-def _slope(penalty: Penalty, nu: float) -> float:
-    """−dr/d log|μ| far out."""
-    values = penalty(torch.tensor([1e8, 1e7], dtype=torch.float64), nu)
-    return float(values[1] - values[0]) / math.log(10)
 
 
 def _roughness(found: Deconvolved, rest: Penalty, family: Translation, points: int) -> Verdict | None:
@@ -111,8 +107,9 @@ def _joined(found: Deconvolved, far: Function) -> Function:
         inside = (x > first) & (x < last)
         values = torch.empty_like(x)
         values[inside] = cubic(found.values, (x[inside] - first) / step)
-        values[~inside] = far(x[~inside])
-        return values.nan_to_num(nan=-1e12, posinf=1e12, neginf=-1e12)
+        if not bool(inside.all()):
+            values[~inside] = far(x[~inside])
+        return values
 
     return both
 
@@ -134,6 +131,28 @@ def _far(function: Function, family: Translation, nu: float) -> Function:
         return torch.stack([w * function(x + j * delta) for w, j in zip(weights, used, strict=True)]).sum(0)
 
     return far
+
+
+def unresolved(prior: Implied, function: Function) -> float:
+    """How far the table of a prior is off its function between its values, where α is likely."""
+    assert prior.table is not None
+    x = prior.table.between()
+    values = prior.exponent(x)
+    x = x[values > values.max() - LIKELY]
+    apart = float((prior.table(x) - function(x)).abs().max())
+    if apart > WORST:
+        raise ValueError(
+            f"the penalty has waves or jumps far out where α is still likely, too many for a table (off by {apart:.2g} "
+            f"nats): give waves by name, as in penalties.Cosine(factor, frequency) + the rest"
+        )
+    return apart
+
+
+def _error_beyond(found: Deconvolved, far: Function, likely: Tensor) -> float:
+    """How far off A may be beyond the grid, if α is likely there: as its outer tenths see it."""
+    outer = max(len(found.x) // 20, 1)
+    ends = [end for end in (slice(0, outer), slice(-outer, None)) if bool(likely[end].any())]
+    return max((float((far(found.x[end]) - found.values[end]).abs().max()) for end in ends), default=0.0)
 
 
 def _likely(draft: Implied, found: Deconvolved) -> Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,12 +33,17 @@ class Translation(ABC):
     scale: float | Sequence[float] = 1.0
 
     def __post_init__(self) -> None:
-        given = (self.scale,) if isinstance(self.scale, int | float) else tuple(self.scale)
+        fixed = np.ndim(self.scale) == 0
+        try:
+            given = tuple(float(nu) for nu in ([self.scale] if fixed else self.scale))  # type: ignore[union-attr, arg-type]
+        except (TypeError, ValueError):
+            given = ()
         if not given or not all(math.isfinite(nu) and nu > 0 for nu in given) or sorted(set(given)) != list(given):
             raise ValueError(
                 f"scale must be a positive number (fixed) or rising positive numbers such as (0.1, 3.0) (trained), "
                 f"not {self.scale}"
             )
+        object.__setattr__(self, "scale", given[0] if fixed else given)
 
     @property
     def trained(self) -> bool:
@@ -112,6 +119,20 @@ class Translation(ABC):
     @abstractmethod
     def draw(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
         """Independent draws at ν = 1."""
+
+
+def takes_two(function: Callable[..., object], called: str) -> bool:
+    """Whether a function has a second argument that it is meant to be given: one without a default, or so called.
+
+    >>> takes_two(lambda mu, nu: mu, "nu"), takes_two(lambda mu, delta=1.0: mu, "nu")
+    (True, False)
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some builtins do not say
+        return False
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(places) > 1 and (places[1].default is places[1].empty or places[1].name == called)
 
 
 def line(shape: Translation, reach: float, stretch: float, count: int) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bayesrule.priors.translations.base import Translation
+from bayesrule.priors.translations.base import Translation, takes_two
 
 COUNT = 4001  # points of a density that is known by its numbers
 
@@ -80,30 +79,31 @@ class Density(Numbers):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if _arguments(self.function) > 1:
+        if takes_two(self.function, "mu"):
             _check_invariance(self.function)
 
     @cached_property
     def _constant(self) -> float:
         x = self._line()
-        logs = self._log(x) + _spacing(x).log()
-        found = float(torch.logsumexp(logs, 0))
+        logs = self._log(x)
+        found = float(torch.logsumexp(logs + _spacing(x).log(), 0))
         if not math.isfinite(found):
             raise ValueError(f"the density is not finite within ±{self.reach}: change reach, or the function")
+        _check_ends(self.reach * (torch.stack([logs[0], logs[-1]]) - found).exp(), self.reach)
         return found
 
     @cached_property
     def points(self) -> tuple[Tensor, Tensor]:
         """Equal steps of t in x = sinh(t)."""
         x = self._line()
-        return x, torch.softmax(self._log(x) + _spacing(x).log(), 0)
+        return x, (self.shape(x) + _spacing(x).log()).exp()
 
     def shape(self, x: Tensor) -> Tensor:
         """log β(x)."""
         return self._log(x) - self._constant
 
     def _log(self, x: Tensor) -> Tensor:
-        given = (x,) if _arguments(self.function) == 1 else (x, torch.zeros((), dtype=torch.float64))
+        given = (x, torch.zeros((), dtype=torch.float64)) if takes_two(self.function, "mu") else (x,)
         return torch.as_tensor(self.function(*given), dtype=torch.float64)
 
     def _line(self) -> Tensor:
@@ -146,7 +146,12 @@ class Characteristic(Numbers):
         values = angles.cos() @ spectrum.real.double() - 0.5
         if spectrum.is_complex():
             values = values + angles.sin() @ spectrum.imag.double()
-        values = torch.where(values > 1e-13 * values.max(), values, 0.0)
+        top = float(values.max())
+        if float(values.min()) < -1e-6 * top:
+            where = float(x[values.argmin()])
+            raise ValueError(f"no density has this characteristic function: at x = {where:.3g} it would be below zero")
+        _check_ends(self.reach * torch.stack([values[0], values[-1]]) / (values.sum() * (x[1] - x[0])), self.reach)
+        values = torch.where(values > 1e-13 * top, values, 0.0)
         return x, values / values.sum()
 
     def shape(self, x: Tensor) -> Tensor:
@@ -197,6 +202,11 @@ class Samples(Numbers):
     def points(self) -> tuple[Tensor, Tensor]:
         """Equal steps over the range of the draws."""
         low, high = float(self.draws.min()) - 6 * self.width, float(self.draws.max()) + 6 * self.width
+        if high - low > 1.5 * self.width * (COUNT - 1):
+            raise ValueError(
+                f"the draws lie too far apart for a family, from {low:.3g} to {high:.3g} in units of a width of "
+                f"{self.width:.3g}: leave out the outliers, or give the density with translations.Density"
+            )
         x = torch.linspace(low, high, COUNT, dtype=torch.float64)
         return x, torch.softmax(self.shape(x), 0)
 
@@ -218,11 +228,13 @@ def _spacing(x: Tensor) -> Tensor:
     return (1 + x.square()).sqrt() * float(x[1].asinh() - x[0].asinh())
 
 
-def _arguments(function: Callable[..., Tensor]) -> int:
-    try:
-        return len(inspect.signature(function).parameters)
-    except ValueError:
-        return 1
+def _check_ends(masses: Tensor, reach: float) -> None:
+    """Refuse a density that goes on at ±reach: what lies beyond, in units of one, is about reach times it."""
+    if float(masses.max()) > 1e-5:
+        raise ValueError(
+            f"the density has not fallen off within ±{reach:g}: about {float(masses.max()):.1g} of it lies beyond; "
+            f"raise reach, as in reach={10 * reach:g}"
+        )
 
 
 def _check_invariance(function: Callable[..., Tensor]) -> None:
