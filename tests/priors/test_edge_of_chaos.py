@@ -169,3 +169,9 @@ def test_bad_input(call, error):
 
 def test_the_bias_of_the_advice_works():
     assert edge_of_chaos("gelu", 0.416).slope <= 1
+
+
+@pytest.mark.parametrize("activation", ["elu", "selu"])
+def test_a_kink_at_zero_does_not_shorten_the_depth_at_the_edge(activation):
+    """At q* = 0 the slope of the variance map is χ = 1."""
+    assert edge_of_chaos(activation).variance_depth == math.inf

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy import integrate, special, stats
@@ -109,3 +110,19 @@ def test_a_skewed_shape():
     expected = torch.from_numpy(special.gamma(1 - 1j * k.numpy()))
     torch.testing.assert_close(family.characteristic(k), expected, rtol=1e-8, atol=1e-8)
     assert abs(family.entropy() - (1 + 0.5772156649)) < 1e-8
+
+
+@pytest.mark.parametrize("family", [translations.Gaussian(), translations.Laplace(), translations.Logistic()])
+def test_the_mean_size_by_halves_is_the_closed_form(family):
+    mu = torch.linspace(-9, 9, 37, dtype=torch.float64)
+    by_halves = translations.base.Translation.absolute(family, mu, 0.7)
+    assert float((by_halves - family.absolute(mu, 0.7)).abs().max()) < 1e-13
+
+
+@pytest.mark.parametrize("df", [1.5, 3.0, 8.0])
+def test_the_mean_size_under_students(df):
+    """E|m + T| = m(2F(m) − 1) + 2f(m)(df + m²)/(df − 1)."""
+    m = np.array([-15.0, -0.5, 0.0, 1.5, 25.0])
+    truth = m * (2 * stats.t.cdf(m, df) - 1) + 2 * stats.t.pdf(m, df) * (df + m**2) / (df - 1)
+    found = translations.Student(0.2, df=df).absolute(torch.from_numpy(0.2 * m), 0.2)
+    np.testing.assert_allclose(found.numpy(), 0.2 * truth, atol=1e-10)

@@ -15,7 +15,11 @@ Wave = tuple[float, float, float]
 
 
 class Missing(Exception):
-    """Terms that a family cannot be deconvolved from; the argument says how far it got."""
+    """Terms that cannot be deconvolved: a wave where the family's spectrum is zero, or a power without a moment."""
+
+    def __init__(self, frequency: float | None = None) -> None:
+        super().__init__()
+        self.frequency = frequency
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,8 @@ class Terms:
         """The highest power with a coefficient other than zero."""
         return max((k for k, c in enumerate(self.polynomial) if c), default=0)
 
-    def expectation(self, family: Translation, mu: Tensor, nu: Scale) -> Tensor | None:
-        """E f(μ + νε), ε of the family's shape: (f ∗ β̌_{0,ν})(μ). None where there is no closed form.
+    def expectation(self, family: Translation, mu: Tensor, nu: Scale) -> Tensor:
+        """E f(μ + νε), ε of the family's shape: (f ∗ β̌_{0,ν})(μ).
 
         >>> from bayesrule.priors.translations import Gaussian
         >>> Terms((0.0, 0.0, 1.0)).expectation(Gaussian(), torch.tensor([2.0]), 3.0)  # μ² + ν²
@@ -78,10 +82,7 @@ class Terms:
         for amplitude, frequency, phase in self.waves:
             total = total + amplitude * _wave(family, frequency, phase, mu, nu)
         if self.kink:
-            absolute = family.absolute(mu, nu)
-            if absolute is None:
-                return None
-            total = total + self.kink * absolute
+            total = total + self.kink * family.absolute(mu, nu)
         return total
 
     def deconvolved(self, family: Translation, nu: float) -> Terms:
@@ -95,9 +96,9 @@ class Terms:
         (-9.0, 0.0, 1.0)
         """
         if self.kink and family.order:
-            raise Missing("kink")
+            raise Missing
         if not math.isfinite(family.power(self.degree)):
-            raise Missing("moment")
+            raise Missing
         moments = [float(family.moment(k, nu)) for k in range(self.degree + 1)]
         found = list(self.polynomial[: self.degree + 1])
         for j in reversed(range(len(found))):
@@ -106,7 +107,7 @@ class Terms:
         for amplitude, frequency, phase in self.waves:
             value = complex(family.characteristic(torch.tensor(frequency, dtype=torch.float64), nu))
             if abs(value) < (1e-200 if family.order == math.inf else 1e-12):  # a zero, up to rounding
-                raise Missing(f"wave {frequency:.4g}")
+                raise Missing(frequency)
             waves.append((amplitude / abs(value), frequency, phase - math.atan2(value.imag, value.real)))
         return Terms(tuple(found), tuple(waves), self.kink)
 

@@ -246,8 +246,10 @@ def _slope_square(phi: Function, q: float, name: str = "the activation") -> floa
 
 
 def _map_slope(phi: Function, q: float) -> float:
-    """d/dq E[φ(√q z)²] = E[φ(√q z)φ'(√q z)z]/√q; at q = 0 its limit if φ(0) = 0."""
+    """d/dq E[φ(√q z)²] = E[φ(√q z)φ'(√q z)z]/√q; at q = 0 its limit E[φ'(0 ± 0)²z²] if φ(0) = 0."""
     z, weights = nodes()
+    if q == 0:
+        return float(weights @ (_derivative(phi, 1e-12 * z)[1] * z).square())
     root = max(math.sqrt(q), 1e-6)
     value, derivative = _derivative(phi, root * z)
     return float(weights @ (value * derivative * z)) / root

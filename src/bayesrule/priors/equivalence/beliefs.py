@@ -66,7 +66,7 @@ def prior_of(given: Penalty | Callable[..., Any], family: Translation, points: i
             return _kinked(abs(form.kink), family, 1)
         if form.kink or form.rest:
             found = numerically(r, family, points)
-            return found if isinstance(found, Verdict) else _judged(found.prior, found.drift, r, family)
+            return found if isinstance(found, Verdict) else _judged(found.prior, found.drift, r, family, found.misfit)
         return _exactly(form, r, family)
 
 
@@ -118,8 +118,8 @@ def _exactly(form: Form, r: Penalty, family: Translation) -> Answer:
     try:
         exponent = (form.terms.times(-1) + Terms((-float(family.entropy(nu)),))).deconvolved(family, nu)
     except Missing as missing:
-        what = str(missing)
-        return verdicts.no_wave(float(what.split()[1])) if " " in what else verdicts.no_moment(form.terms.degree)
+        wave = missing.frequency
+        return verdicts.no_moment(form.terms.degree) if wave is None else verdicts.no_wave(wave)
     prior = _named(exponent, form.fitted)
     centre, width = prior.place
     half = 4 * width if math.isfinite(width) else 1.0
@@ -140,9 +140,9 @@ def _named(terms: Terms, fitted: bool) -> Implied:
     return prior if exact and not fitted else replace(prior, error=rounding + (0.0 if exact else 1e-12 + prior.doubt))
 
 
-def _judged(prior: Implied, seen: Drift, r: Penalty, family: Translation) -> Answer:
-    """The prior, unless A_ν depends on ν or exp(A) has no integral."""
-    tolerance = 4 * prior.error + seen.rounding + 1e-9
+def _judged(prior: Implied, seen: Drift, r: Penalty, family: Translation, misfit: float | None = None) -> Answer:
+    """The prior, unless A_ν depends on ν or exp(A) has no integral; ``misfit``: how far A ∗ β̌ may be off r."""
+    tolerance = (4 * prior.error if misfit is None else misfit) + seen.rounding + 1e-9
     if seen.shape > tolerance:
         return verdicts.changes(seen, family.scales)
     if not (math.isfinite(prior.place.width) and prior.tail < -1.0001):
@@ -201,7 +201,7 @@ def _kinked(factor: float, family: Translation, dimensions: int) -> Verdict:
     constant = 2 * math.gamma((dimensions + 1) / 2) / (math.sqrt(math.pi) * math.gamma(dimensions / 2))
     nu, bands = family.scales[0], []
     for start in (1.0, 2.0, 4.0):
-        k = torch.linspace(start, 2 * start, 201, dtype=torch.float64)
+        k = torch.linspace(start, 2 * start, 2001, dtype=torch.float64)
         inside = 1 / (k.square() * family.spectrum(k).abs().clamp(min=1e-300))
         bands.append((2 * start / nu, factor * nu * constant * float(torch.trapezoid(inside, k))))
     return verdicts.too_rough(tuple(bands))

@@ -2,11 +2,13 @@
 
 The quotient F f / F β̌ is cut off at a frequency K, by a window that is 1 below K/2 and falls smoothly to 0 at K. The
 kernel F⁻¹[window / F β̌] falls off faster than any power, so f may grow like one: nothing has to be in L². It gives back
-all polynomials exactly. What the cut costs is read off a ladder of cut-offs K, each √2 times the one before:
+all polynomials exactly. A_K, smoothed again by the family, is f without its frequencies above K: what the cut costs is
+seen in f, and read off a ladder of cut-offs, each 2^¼ times the one before:
 
-- *band*: how much A changes from a cut-off to the next, at most. Bands that fall add up to the error of the last one;
-  bands that grow mean that the quotient has no inverse transform, and that there is no A.
-- *noise*: rounding in f times what the kernel makes of it, which grows as fast as 1/|F β̌| does.
+- *band*: how much A changes from a cut-off to the next. Bands above the cut-off that are seen count in full; those to
+  come are a geometric series. Bands that grow about as fast as 1/|F β̌| does mean that there is no A.
+- *gap*: what is left of f above the highest cut-off K. In A it is at least gap/|F β̌(K)|.
+- *noise*: errors in f times what the kernel makes of them, which grows as fast as 1/|F β̌| does.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,31 +24,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesrule.priors.translations import Samples, Translation
+from bayesrule.priors.translations import PointMass, Samples, Translation
 
 Function = Callable[[Tensor], Tensor]
-RUNGS = 8
+RUNGS = 13
 OVERSAMPLED = 4  # steps of the grid in half a wave of the highest frequency
-ROUNDING = 2e-16  # of a function's values, relative, at least
-SEEN = 20.0  # times the noise
+ROUNDING = 2e-16  # of a function's values, relative to 1 + |f|, at least
+PRECISION = 1e-14  # to which they are taken to be right, as sums are that approximate an integral
+ABSURD = 1.0  # nats: no A has as much where the family is about to leave nothing of it
+TRUSTED = 1e-7  # errors of a function's values, relative, at most
+BACK = (1, 2, 4)  # rungs, from which on the way bands fall is looked at
+SEEN = 5.0  # times the noise, of which every number is twice a standard deviation
 SMALLEST = 1e-11  # |F β̌| at most this small is divided by
 ACCEPTED = 1e-4  # nats: an A this sure is taken whatever comes at higher frequencies
+GROWTH = 0.2  # power of the kernel's growth at which bands that grow will go on
 
 
 class Window(NamedTuple):
-    """Where A is wanted: |x − centre| ≤ half."""
+    """Where A is wanted: |x − centre| ≤ half, and to be as sure as can be within ``core``."""
 
     centre: float
     half: float
+    core: float = math.inf
 
 
 @dataclass(frozen=True, eq=False)
 class Deconvolved:
-    """A on a grid. ``bands``: pairs (cut-off, how much A changed on the way to it), of those above noise."""
+    """A on a grid. ``bands``: pairs (cut-off, how much A changed on the way to it), of those that are seen."""
 
     x: Tensor
     values: Tensor
     doubt: Tensor  # how far off each value may be
+    misfit: float  # how far A, smoothed again, is off f
+    gap: float  # what is left of f above all cut-offs
     bands: tuple[tuple[float, float], ...]
     grows: bool
     coarse: bool  # the grid, not the family, set the highest frequency
@@ -69,14 +80,25 @@ def deconvolve(function: Function, family: Translation, nu: float, window: Windo
     limit = highest(family, nu)
     finest = math.pi * points / (2 * window.half * OVERSAMPLED)
     top = min(limit, finest)
-    cutoffs = [top * 2 ** (-place / 2) for place in reversed(range(RUNGS))]
+    cutoffs = [top * 2 ** (-place / 4) for place in reversed(range(RUNGS))]
     step = math.pi / (OVERSAMPLED * top)
     half = max(math.ceil(window.half / step), 16)
     margin = _span(cutoffs[0], step)
     grid = window.centre + step * torch.arange(-half - margin, half + margin + 1, dtype=torch.float64)
     f = _values(function, grid)
-    rungs = [_rung(f, kernel(family, nu, cutoff, step), margin) for cutoff in cutoffs]
-    return _chosen(grid[margin : margin + 2 * half + 1], cutoffs, rungs, limit > finest)
+    x = grid[margin : margin + 2 * half + 1]
+    ladder = Ladder(
+        x,
+        (x - window.centre).abs() <= window.core,
+        f[margin : margin + 2 * half + 1],
+        cutoffs,
+        [_rung(f, kernel(family, nu, cutoff, step), margin) for cutoff in cutoffs],
+        [_rung(f, kernel(PointMass(), 1.0, cutoff, step), margin) for cutoff in cutoffs],
+        lambda k: float(family.characteristic(torch.tensor([k], dtype=torch.float64), nu).abs()),
+        limit,
+        _roughness(f),
+    )
+    return ladder.best(limit > finest)
 
 
 def highest(family: Translation, nu: float) -> float:
@@ -127,6 +149,113 @@ class Rung(NamedTuple):
     gain: float
 
 
+@dataclass(frozen=True, eq=False)
+class Ladder:
+    """A at rising cut-offs."""
+
+    x: Tensor
+    core: Tensor
+    f: Tensor
+    cutoffs: list[float]
+    rungs: list[Rung]
+    passed: list[Rung]  # f without what is above each cut-off
+    spectrum: Callable[[float], float]  # |F β̌|
+    limit: float  # the highest cut-off that makes sense
+    roughness: float
+
+    @cached_property
+    def changes(self) -> list[Tensor]:
+        """From each rung to the next, in A."""
+        return [(b.values - a.values).abs() for a, b in pairwise(self.rungs)]
+
+    @cached_property
+    def bands(self) -> list[Tensor]:
+        """What f has from each rung to the next, and above the last, zero where it may be rounding."""
+        size, found = 1 + self.f.abs(), []
+        for before, after in pairwise(self.passed):
+            found.append(_above(after.values - before.values, SEEN * after.noise + PRECISION * size))
+        noise = SEEN * (self.passed[-1].noise + self.roughness * size)
+        return [*found, _above(self.f - self.passed[-1].values, noise + PRECISION * size)]
+
+    @cached_property
+    def precision(self) -> Tensor:
+        """Errors of f: a small band that would have to be more than `ABSURD` in A is none of A."""
+        size, least = 1 + self.f.abs(), PRECISION
+        for band in self.bands:
+            share = float((band.abs() / size)[self.core].max())
+            if share < TRUSTED and float(self._undone(band)[self.core].max()) > ABSURD:
+                least = max(least, 2 * share)
+        return least * size
+
+    @cached_property
+    def seen(self) -> list[Tensor]:
+        """What the bands of f stand for in A: as the rungs have it, where it is no noise there."""
+        found = [self._undone(_above(band, self.precision)) for band in self.bands]
+        for place, (change, rung) in enumerate(zip(self.changes, self.rungs[1:], strict=True)):
+            found[place] = torch.where((found[place] > 0) & (change > SEEN * rung.noise), change, found[place])
+        return found
+
+    def _undone(self, band: Tensor) -> Tensor:
+        """|band| / |F β̌(k)| at k² = Σ band'² / Σ band²: for a wave that is what it was before it was smoothed."""
+        inside, step = (band / (1 + self.f.abs()))[self.core], float(self.x[1] - self.x[0])
+        share = float(inside.diff().square().sum() / inside.square().sum().clamp(min=1e-300)) ** 0.5 / 2
+        frequency = min(2 / step * math.asin(min(share, 1.0)), 0.75 * self.limit)
+        return band.abs() / max(self.spectrum(frequency), 1e-300)
+
+    def best(self, coarse: bool) -> Deconvolved:
+        """The rung with the least doubt in the core."""
+        core = self.core
+        doubts = [self._doubt(place) for place in range(1, len(self.changes))]
+        best = min(range(len(doubts)), key=lambda place: float(doubts[place][core].max()))
+        chosen, bands = best + 2, [float(each[core].max()) for each in self.seen[:-1]]
+        return Deconvolved(
+            self.x,
+            self.rungs[chosen].values,
+            doubts[best],
+            float((self.f - self.passed[chosen].values)[core].abs().max()),
+            float((self.f - self.passed[-1].values)[core].abs().max()),
+            tuple((cutoff, band) for cutoff, band in zip(self.cutoffs[1:], bands, strict=True) if band),
+            float(doubts[best][core].max()) > ACCEPTED and self._grows(bands),
+            coarse,
+            float(self.x[int(self.changes[-1].argmax())]),
+        )
+
+    def _doubt(self, place: int) -> Tensor:
+        """How far off the rung after a change may be: what is seen above it or is to come, and noise."""
+        rung = self.rungs[place + 1]
+        wave = math.ceil(2 * math.pi / (self.cutoffs[place + 1] * float(self.x[1] - self.x[0])))
+        coming = _factor([float(each.max()) for each in self.changes], place) * _near(self.changes[place], wave)
+        above = 2 * torch.stack(self.seen[place + 1 :]).sum(0)
+        return torch.maximum(coming, _near(above, wave)) + 5 * rung.noise + rung.gain * self.precision
+
+    def _grows(self, bands: list[float]) -> bool:
+        """Whether the last bands are seen and grow, by more than a power of what the kernel does."""
+        if self.spectrum(self.cutoffs[-1]) > 1e-6:  # a zero, which says nothing of higher frequencies
+            return False
+        first, second, third = bands[-5::2]
+        growth = (self.rungs[-1].gain / self.rungs[-5].gain) ** GROWTH
+        return 0 < first < second < third and third > growth * first
+
+
+def _above(values: Tensor, least: Tensor) -> Tensor:
+    """Values of that size, and zero."""
+    return torch.where(values.abs() > least, values, 0.0)
+
+
+def _near(values: Tensor, reach: int) -> Tensor:
+    """The highest of the values within a reach of each: a change that is a wave passes through zero."""
+    pooled = torch.nn.functional.max_pool1d(values[None, None], 2 * reach + 1, stride=1, padding=reach)
+    return pooled[0, 0]
+
+
+def _factor(bands: list[float], place: int) -> float:
+    """All bands to come, in units of this one, twice over: a geometric series by the slowest of several looks back."""
+    before = [bands[place - back] for back in BACK if back <= place]
+    ratios = [(bands[place] / max(b, 1e-300)) ** (1 / back) for back, b in zip(BACK, before, strict=False)]
+    ratio = min(max([*ratios, 0.3]), 0.95)
+    return 2 * ratio / (1 - ratio)
+
+
 def _rung(f: Tensor, weights: Tensor, margin: int) -> Rung:
     span = len(weights) // 2
     inner = f[margin - span : len(f) - margin + span]
@@ -158,59 +287,3 @@ def _roughness(f: Tensor) -> float:
 
 def _convolve(values: Tensor, weights: Tensor) -> Tensor:
     return torch.from_numpy(np.convolve(values.numpy(), weights.numpy(), "valid"))
-
-
-def _chosen(x: Tensor, cutoffs: list[float], rungs: list[Rung], coarse: bool) -> Deconvolved:
-    """The rung with the least error, and whether the bands grow."""
-    changes = [(b.values - a.values).abs() for a, b in pairwise(rungs)]
-    bands = [float(change.max()) for change in changes]
-    noises = [float(rung.noise.max()) for rung in rungs[1:]]
-    seen = [place for place, band in enumerate(bands) if band > SEEN * noises[place]]
-    real = _real(bands, [rung.gain for rung in rungs[1:]], seen)
-    factors = [_factor(bands, place) for place in range(len(bands))]
-    later = [2 * sum(bands[i] for i in real if i > place) for place in range(len(bands))]
-    errors = [max(f * b, more) + 5 * n for f, b, n, more in zip(factors, bands, noises, later, strict=True)]
-    best = min(range(1, len(bands)), key=errors.__getitem__)
-    wave = math.ceil(2 * math.pi / (cutoffs[best + 1] * float(x[1] - x[0])))
-    doubt = factors[best] * _highest_near(changes[best], wave) + 5 * rungs[best + 1].noise
-    for place in real:
-        doubt = doubt + 2 * changes[place] if place > best else doubt
-    return Deconvolved(
-        x,
-        rungs[best + 1].values,
-        doubt,
-        tuple((cutoffs[place + 1], bands[place]) for place in seen),
-        _grows([bands[place] for place in seen]) and errors[best] > ACCEPTED,
-        coarse,
-        float(x[int(changes[-1].argmax())]),
-    )
-
-
-def _highest_near(values: Tensor, reach: int) -> Tensor:
-    """The highest of the values within a reach of each: a change that is a wave passes through zero."""
-    pooled = torch.nn.functional.max_pool1d(values[None, None], 2 * reach + 1, stride=1, padding=reach)
-    return pooled[0, 0]
-
-
-def _real(bands: list[float], gains: list[float], seen: list[int]) -> list[int]:
-    """The bands that are not errors of f made greater: these rise to the end, by less than the kernel's gain does."""
-    found = list(seen)
-    while len(found) > 1 and found[-2] == found[-1] - 1:
-        before, last = found[-2:]
-        if not 1 < bands[last] / bands[before] <= gains[last] / gains[before]:
-            break
-        found.pop()
-    return found
-
-
-def _factor(bands: list[float], place: int) -> float:
-    """All bands to come, in units of this one, twice over: a geometric series by the slower of two looks back."""
-    before = [bands[place - back] for back in (1, 2) if back <= place]
-    ratios = [(bands[place] / max(b, 1e-300)) ** (1 / back) for back, b in enumerate(before, 1)]
-    ratio = min(max([*ratios, 0.1]), 0.9) if ratios else 0.9
-    return 2 * ratio / (1 - ratio)
-
-
-def _grows(bands: list[float]) -> bool:
-    """Whether the last bands rise, over two steps, and did not fall by much before: then it would be errors in f."""
-    return len(bands) > 2 and bands[-1] > bands[-2] > bands[-3] and min(bands) > 0.3 * bands[0]

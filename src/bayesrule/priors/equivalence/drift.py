@@ -44,7 +44,6 @@ def drift(prior: Implied, penalty: Penalty, family: Translation, low: float, hig
 def smoothed(prior: Implied, family: Translation, mu: Tensor, nu: float) -> Tensor:
     """(A ∗ β̌_{0,ν})(μ) = E A(μ + νε)."""
     total = prior.terms.expectation(family, mu, nu)
-    assert total is not None
     if prior.table is None:
         return total
     points, weights = family.nodes(NODES)

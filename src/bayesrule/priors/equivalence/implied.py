@@ -18,6 +18,7 @@ from bayesrule.priors.gaussian import Gaussian
 from bayesrule.priors.laplace import Laplace
 from bayesrule.priors.terms import Terms, Wave
 from bayesrule.priors.translations import Gaussian as GaussianFamily
+from bayesrule.priors.translations.base import inverted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,13 +123,7 @@ class Implied(Prior):
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Independent draws of one weight, by the inverse of the distribution function."""
         x, masses, _ = self._masses
-        below = torch.cumsum(masses, 0) - masses / 2
-        keep = masses > 0
-        x, below = x[keep], below[keep]
-        u = torch.rand(count, generator=generator, dtype=torch.float64)
-        at = torch.searchsorted(below, u).clamp(1, len(x) - 1)
-        share = (u - below[at - 1]) / (below[at] - below[at - 1]).clamp(min=1e-300)
-        return x[at - 1] + share.clamp(0, 1) * (x[at] - x[at - 1])
+        return inverted(x, masses, (count,), generator)
 
     def draw(self, module: nn.Module, generator: torch.Generator | None = None) -> Parameters:
         """One draw of all of a module's parameters."""
@@ -148,7 +143,6 @@ class Implied(Prior):
         if self.table is not None:
             return None
         expected = self.terms.expectation(GaussianFamily(), mean.double(), std.double())
-        assert expected is not None
         entropy = GaussianFamily().disorder() + std.double().log()
         return (self.log_normaliser - entropy - expected).sum().to(mean.dtype)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -24,14 +25,16 @@ LIKELY = 14.0  # nats below it within which errors are stated, about 1e-6
 WIDEST = 100.0  # widths from the centre to the end of the grid, at most
 BEYOND = 9.0  # scales of the family by which it reaches further
 WORST = 1.0  # nats: what is less sure than this is no answer
-VISIBLE = 1e-3  # nats by which A, smoothed again, may be off the penalty without being another function's
+SAME = 1e-4  # nats: what changes by less from a ν to another does not change
+VISIBLE = 1e-3  # nats by which A, smoothed again, may be off the penalty
 
 
 class Found(NamedTuple):
-    """A candidate, and how it does at other ν."""
+    """A candidate, how it does at other ν, and how far off it may be there, smoothed."""
 
     prior: Implied
     drift: Drift
+    misfit: float
 
 
 def numerically(penalty: Penalty, family: Translation, points: int) -> Found | Verdict:
@@ -41,8 +44,9 @@ def numerically(penalty: Penalty, family: Translation, points: int) -> Found | V
     place = locate(lambda x: -penalty(x, nu))
     if not math.isfinite(place.width):
         return not_integrable(tail(lambda x: -penalty(x, nu), Place(0.0, 1.0)))
-    end = min(WIDEST * place.width, reach(lambda x: -penalty(x, nu), place.centre, DROP))
-    window = Window(place.centre, min(end + BEYOND * family.scales[-1], max(WIDEST * place.width, end + BEYOND * nu)))
+    end, core = (min(WIDEST * place.width, reach(lambda x: -penalty(x, nu), place.centre, d)) for d in (DROP, LIKELY))
+    half = min(end + BEYOND * family.scales[-1], max(WIDEST * place.width, end + BEYOND * nu))
+    window = Window(place.centre, half, core)
     found = deconvolve(lambda x: -rest(x, nu), family, nu, window, points)
     rough = _roughness(found, rest, family, points)
     if rough is not None:
@@ -52,16 +56,16 @@ def numerically(penalty: Penalty, family: Translation, points: int) -> Found | V
     table = Table.of(joined, place)
     draft = Implied(terms.polynomial, terms.waves, 0.0, table)
     likely = _likely(draft, found)
-    error = _error(found, draft, likely) + _error_beyond(found, far, likely) + 2 * unresolved(draft, joined)
+    between = _error_beyond(found, far, likely) + _error_between(found, likely) + 2 * unresolved(draft, joined)
+    error = _error(found, draft, likely) + between
     if error > WORST:
         return _unsure(found, error, points)
     seen = drift(draft, penalty, family, float(found.x[likely][0]), float(found.x[likely][-1]))
-    if seen.first > max(4 * error, VISIBLE):
-        if found.coarse:
-            raise ValueError(_coarse(points, f"smoothed by the family again, A is off by {seen.first:.2g} nats"))
-        return too_fine(seen.first)
-    error = max(error, seen.first) + 1e-8
-    return Found(Implied(terms.polynomial, terms.waves, 0.0, table, error), seen)
+    if seen.first > VISIBLE:
+        return _unsure(replace(found, gap=seen.first), max(error, seen.first), points)
+    misfit = 4 * max(seen.first, found.misfit) + SAME
+    error = max(error, 2 * seen.first, seen.shape if seen.shape < misfit else 0.0) + 1e-8
+    return Found(Implied(terms.polynomial, terms.waves, 0.0, table, error), seen, misfit)
 
 
 def _split(penalty: Penalty, family: Translation, nu: float) -> tuple[Terms, Penalty]:
@@ -78,21 +82,18 @@ def _split(penalty: Penalty, family: Translation, nu: float) -> tuple[Terms, Pen
 
 def _roughness(found: Deconvolved, rest: Penalty, family: Translation, points: int) -> Verdict | None:
     """The verdict if bands grow: on the grid, or on a closer look at the roughest place if the grid was the limit."""
-    if found.grows:
-        return too_rough(found.bands)
     if found.coarse and found.error > ACCEPTED:
         nu = family.scales[0]
         near = Window(found.peak, 10 / highest(family, nu))
-        closer = deconvolve(lambda x: -rest(x, nu), family, nu, near, points)
-        if closer.grows:
-            return too_rough(closer.bands)
-    return None
+        found = deconvolve(lambda x: -rest(x, nu), family, nu, near, points)
+    return too_rough(found.bands) if found.grows and not found.coarse else None
 
 
 def _unsure(found: Deconvolved, error: float, points: int) -> Verdict:
+    """The grid is too coarse; or the penalty has structure that cannot be of A; or the family hides A."""
     if found.coarse:
         raise ValueError(_coarse(points, f"A is only known to {error:.2g} nats"))
-    return too_smooth(error)
+    return too_fine(found.gap) if found.gap > VISIBLE else too_smooth(error)
 
 
 def _coarse(points: int, why: str) -> str:
@@ -146,6 +147,14 @@ def unresolved(prior: Implied, function: Function) -> float:
             f"nats): give waves by name, as in penalties.Cosine(factor, frequency) + the rest"
         )
     return apart
+
+
+def _error_between(found: Deconvolved, likely: Tensor) -> float:
+    """How far off cubics are between points of the grid: a sixteenth of what they are on every other, twice over."""
+    odd = found.values[1::2]
+    places = torch.arange(len(odd) - 1, dtype=torch.float64) + 0.5
+    apart = (cubic(found.values[::2], places) - odd[:-1]).abs()
+    return float((apart * likely[1::2][:-1]).max()) / 8
 
 
 def _error_beyond(found: Deconvolved, far: Function, likely: Tensor) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule.priors.base import Prior
-from bayesrule.priors.group_laplace import GroupLaplace, log_normaliser
+from bayesrule.priors.group_laplace import GroupLaplace, draw, log_normaliser
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,7 @@ class Radial(Prior):
 
     def sample(self, count: int, size: int, generator: torch.Generator | None = None) -> Tensor:
         """Groups [count, size]: a direction at random times a length that is Gamma(n, rate factor)."""
-        normal = torch.randn(count, size, generator=generator, dtype=torch.float64)
-        lengths = torch.empty_like(normal).exponential_(generator=generator).sum(1, keepdim=True) / self.factor
-        return normal * (lengths / torch.linalg.vector_norm(normal, dim=1, keepdim=True))
+        return draw(torch.empty(count, size, dtype=torch.float64), (1, 1), generator) / self.factor
 
     def resolve(self, module: nn.Module) -> Prior:
         """`GroupLaplace` on the groups of the module; what is in none, such as biases, is normal."""

@@ -68,11 +68,12 @@ def incomplete(
 
 def not_integrable(slope: float) -> Verdict:
     """exp(A) has no finite integral."""
+    how = f"goes as {slope:.3g}·log|x|, and the factor must be below −1" if slope < 1e3 else "grows as a power of |x|"
     return Verdict(
         "not integrable",
         slope,
-        f"exp(A) has no finite integral, so it is no density: far out A goes as {slope:.3g}·log|x|, and the factor "
-        f"must be below −1. The penalty has to grow faster with |μ|.",
+        f"exp(A) has no finite integral, so it is no density: far out A {how}. The penalty has to grow faster "
+        f"with |μ|.",
     )
 
 
@@ -99,12 +100,13 @@ def too_smooth(error: float) -> Verdict:
 
 
 def too_fine(gap: float) -> Verdict:
-    """r has structure that the family would have smoothed away."""
+    """r has structure at frequencies where the family leaves next to nothing, or above a zero of its spectrum."""
     return Verdict(
         "no deconvolution",
         gap,
-        f"the penalty has structure finer than this family lets through: smoothed again, the nearest A is off it by "
-        f"{gap:.3g} nats. Under br.priors.translations.PointMass() the prior is exp(−r).",
+        f"the penalty has structure finer than can be undone under this family: the A that is found, smoothed again, "
+        f"is off it by {gap:.3g} nats. Take the family at a smaller scale; under br.priors.translations.PointMass() "
+        f"the prior is exp(−r).",
     )
 
 

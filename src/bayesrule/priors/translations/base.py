@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 CHECKED = 7  # values between low and high
+AT_ONCE = 256  # values of μ in a quadrature, so that it stays in the cache
 Scale = float | Tensor
 
 
@@ -92,9 +94,18 @@ class Translation(ABC):
         """Independent draws of β_{0,ν}."""
         return self.draw(tuple(shape), generator) * self.chosen(scale)
 
-    def absolute(self, mu: Tensor, scale: Scale) -> Tensor | None:
-        """E|μ + νε| in closed form, or None."""
-        return None
+    def absolute(self, mu: Tensor, scale: Scale) -> Tensor:
+        """E|μ + νε| = ±(μ + ν E ε) + 2ν ∫ s β(−m ∓ s) ds over s > 0 with m = μ/ν and ± its sign: no kink is crossed."""
+        ratio = mu / scale
+        side = torch.where(ratio < 0, -1.0, 1.0).to(ratio)
+        s, spacing = (each.to(mu.device) for each in _half_line())
+        parts = []
+        for m, sign in zip(
+            torch.split(ratio.reshape(-1), AT_ONCE), torch.split(side.reshape(-1), AT_ONCE), strict=True
+        ):
+            inside = self.shape(-m[:, None] - sign[:, None] * s).exp() * s * spacing
+            parts.append(2 * inside.sum(-1))
+        return scale * (side * (ratio + self.power(1)) + torch.cat(parts).reshape(ratio.shape))
 
     @abstractmethod
     def shape(self, x: Tensor) -> Tensor:
@@ -121,6 +132,14 @@ class Translation(ABC):
         """Independent draws at ν = 1."""
 
 
+@lru_cache(maxsize=1)
+def _half_line() -> tuple[Tensor, Tensor]:
+    """Points s > 0 and their spacing: equal steps of t in s = exp(π/2 sinh t), for any fall at both ends."""
+    t = torch.linspace(-4, 5, 451, dtype=torch.float64)
+    s = (math.pi / 2 * t.sinh()).exp()
+    return s, s * math.pi / 2 * t.cosh() * float(t[1] - t[0])
+
+
 def takes_two(function: Callable[..., object], called: str) -> bool:
     """Whether a function has a second argument that it is meant to be given: one without a default, or so called.
 
@@ -141,6 +160,16 @@ def line(shape: Translation, reach: float, stretch: float, count: int) -> tuple[
     t = torch.linspace(-end, end, count | 1, dtype=torch.float64)
     x = stretch * t.sinh()
     return x, torch.softmax(shape.shape(x) + t.cosh().log(), 0)
+
+
+def inverted(x: Tensor, masses: Tensor, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+    """Draws by the inverse of the distribution function of rising points with masses that sum to one."""
+    below = torch.cumsum(masses, 0) - masses / 2
+    x, below = x[masses > 0], below[masses > 0]
+    u = torch.rand(shape, generator=generator, dtype=torch.float64)
+    at = torch.searchsorted(below, u).clamp(1, len(x) - 1)
+    share = (u - below[at - 1]) / (below[at] - below[at - 1]).clamp(min=1e-300)
+    return x[at - 1] + share.clamp(0, 1) * (x[at] - x[at - 1])
 
 
 def uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:

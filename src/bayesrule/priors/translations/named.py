@@ -90,7 +90,11 @@ class Laplace(Translation):
 
 @dataclass(frozen=True)
 class Uniform(Translation):
-    """1/2ν between μ − ν and μ + ν. Its spectrum has zeros: what a penalty says there is lost."""
+    """1/2ν between μ − ν and μ + ν.
+
+    Its spectrum has zeros: functions of period 2ν with mean zero are smoothed to nothing. At a fixed ν a penalty has
+    many priors, then, that differ by such functions; the one that is found has no frequencies from the first zero on.
+    """
 
     order: ClassVar[float] = 1.0
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bayesrule.priors.translations.base import Translation, takes_two
+from bayesrule.priors.translations.base import Translation, inverted, takes_two
 
 COUNT = 4001  # points of a density that is known by its numbers
 
@@ -51,12 +51,7 @@ class Numbers(Translation):
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
         """By the inverse of the distribution function, linear between points."""
-        x, weights = self.points
-        below = torch.cumsum(weights, 0) - weights / 2
-        u = torch.rand(shape, generator=generator, dtype=torch.float64)
-        place = torch.searchsorted(below, u).clamp(1, len(x) - 1)
-        share = (u - below[place - 1]) / (below[place] - below[place - 1]).clamp(min=1e-300)
-        return x[place - 1] + share.clamp(0, 1) * (x[place] - x[place - 1])
+        return inverted(*self.points, shape, generator)
 
 
 @dataclass(frozen=True, eq=False)
