@@ -196,10 +196,11 @@ def _draw(figure: Figure, found: Sequence[Trial], data: str, rows: Sequence[Row]
         _line(ax, factors, errors[USUAL], row.usual_factor, {"label": "usual factors", "ls": "--", "color": PALETTE[0]})
         _line(ax, factors, errors[BAYESIAN], row.best_factor, {"label": "from the initialisation", "color": PALETTE[1]})
         ax.set(title=f"{data}: {column.sign}", xlabel="N·λ", xscale="log", yscale="log")
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5, 7)))
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 4, 5, 7)))
         ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         ax.yaxis.set_minor_locator(NullLocator())
         ax.sharey(axes[0])
+    axes[0].autoscale(axis="y")  # over all that share it
     axes[0].set(ylabel="test error")
     axes[0].legend()
 
