@@ -63,7 +63,7 @@ def plot_belief(
         if not isinstance(r, GroupLasso):
             _exponent(second, r, family, nu, x, label, points)
     first.set(xlabel="μ", title="r(μ, ν)")
-    second.set(xlabel="w", title="A_ν(w)")
+    second.set(xlabel="w", title=r"$A_\nu(w)$")
     prior = answer.completed if isinstance(answer, Verdict) else answer
     if prior is None:
         third.text(0.5, 0.5, "no prior", ha="center", va="center", transform=third.transAxes)
