@@ -59,7 +59,7 @@ VARIATIONAL = {
     "MLP 400-400, MNIST: map": Row("mnist", MAP(lr=3e-3), 20, hidden=(400, 400), seeds=(0,)),
     "MLP 400-400, MNIST: bbb": Row("mnist", BBB(lr=1e-3), 20, hidden=(400, 400), seeds=(0,)),
     "MLP 400-400, MNIST: bbb, σ₀ = 0.05, 50 epochs": Row("mnist", LOUD, 50, hidden=(400, 400), seeds=(0,)),
-    "MLP 400-400, MNIST: bbb, σ₀ = 0.05, 200 epochs": Row("mnist", LOUD, 200, hidden=(400, 400), seeds=(0,)),
+    "MLP 400-400, MNIST: bbb, σ₀ = 0.05, 200 epochs": Row("mnist", LOUD, 200, hidden=(400, 400), seeds=(0, 1)),
     "MLP 400-400, MNIST: bbb, η = 0.1": Row("mnist", SLOW, 60, "kaiming", 0.1, hidden=(400, 400), seeds=(0,)),
 }
 ADAM = MLE(lr=1e-3)
