@@ -86,17 +86,18 @@ def deconvolve(function: Function, family: Translation, nu: float, window: Windo
     margin = _span(cutoffs[0], step)
     grid = window.centre + step * torch.arange(-half - margin, half + margin + 1, dtype=torch.float64)
     f = _values(function, grid)
+    roughness = _roughness(f)
     x = grid[margin : margin + 2 * half + 1]
     ladder = Ladder(
         x,
         (x - window.centre).abs() <= window.core,
         f[margin : margin + 2 * half + 1],
         cutoffs,
-        [_rung(f, kernel(family, nu, cutoff, step), margin) for cutoff in cutoffs],
-        [_rung(f, kernel(PointMass(), 1.0, cutoff, step), margin) for cutoff in cutoffs],
+        [_rung(f, kernel(family, nu, cutoff, step), margin, roughness) for cutoff in cutoffs],
+        [_rung(f, kernel(PointMass(), 1.0, cutoff, step), margin, roughness) for cutoff in cutoffs],
         lambda k: float(family.characteristic(torch.tensor([k], dtype=torch.float64), nu).abs()),
         limit,
-        _roughness(f),
+        roughness,
     )
     return ladder.best(limit > finest)
 
@@ -256,10 +257,10 @@ def _factor(bands: list[float], place: int) -> float:
     return 2 * ratio / (1 - ratio)
 
 
-def _rung(f: Tensor, weights: Tensor, margin: int) -> Rung:
+def _rung(f: Tensor, weights: Tensor, margin: int, roughness: float) -> Rung:
     span = len(weights) // 2
     inner = f[margin - span : len(f) - margin + span]
-    of_f = _convolve((_roughness(f) * (1 + inner.abs())).square(), weights.square()).clamp(min=0).sqrt()
+    of_f = _convolve((roughness * (1 + inner.abs())).square(), weights.square()).clamp(min=0).sqrt()
     of_kernel = _floor(weights) * _convolve_ones(inner.square(), len(weights)).sqrt()
     return Rung(_convolve(inner, weights), 2 * (of_f + of_kernel), float(weights.abs().sum()))
 
