@@ -14,7 +14,7 @@ from bayesrule.priors.equivalence import verdicts
 from bayesrule.priors.equivalence.divergences import penalty_of
 from bayesrule.priors.equivalence.drift import Drift, drift
 from bayesrule.priors.equivalence.implied import Implied
-from bayesrule.priors.equivalence.lines import Place, Table, locate, tail
+from bayesrule.priors.equivalence.lines import Place, Table, locate, not_finite, tail
 from bayesrule.priors.equivalence.numeric import numerically, unresolved
 from bayesrule.priors.equivalence.radial import Radial
 from bayesrule.priors.equivalence.recognition import polynomial
@@ -105,10 +105,7 @@ def _checked(part: Penalty, mu: Tensor, nu: float) -> Tensor:
     values = part(mu, nu)
     wrong = ~values.isfinite() & (mu.abs() <= 1)
     if bool(wrong.any()) or not bool(values.isfinite().any()):
-        where = float(mu[wrong][0] if bool(wrong.any()) else mu[0])
-        raise ValueError(
-            f"the penalty is not finite at μ = {where:.6g}, ν = {nu:.6g}: it must be a number for every μ and ν"
-        )
+        raise not_finite(float(mu[wrong][0] if bool(wrong.any()) else mu[0]), nu)
     return values
 
 

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bayesrule.priors.equivalence.lines import not_finite
 from bayesrule.priors.translations import PointMass, Samples, Translation
 
 Function = Callable[[Tensor], Tensor]
@@ -85,7 +86,7 @@ def deconvolve(function: Function, family: Translation, nu: float, window: Windo
     half = max(math.ceil(window.half / step), 16)
     margin = _span(cutoffs[0], step)
     grid = window.centre + step * torch.arange(-half - margin, half + margin + 1, dtype=torch.float64)
-    f = _values(function, grid)
+    f = _values(function, grid, nu)
     roughness = _roughness(f)
     x = grid[margin : margin + 2 * half + 1]
     ladder = Ladder(
@@ -134,11 +135,10 @@ def _span(cutoff: float, step: float) -> int:
     return math.ceil(290 / (cutoff * step))
 
 
-def _values(function: Function, grid: Tensor) -> Tensor:
+def _values(function: Function, grid: Tensor, nu: float) -> Tensor:
     values = function(grid)
     if not bool(values.isfinite().all()):
-        where = float(grid[~values.isfinite()][0])
-        raise ValueError(f"the penalty is not finite at μ = {where:.6g}: it must be a number for every μ and ν")
+        raise not_finite(float(grid[~values.isfinite()][0]), nu)
     return values
 
 

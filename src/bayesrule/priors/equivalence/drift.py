@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bayesrule.priors.equivalence.implied import Implied
+from bayesrule.priors.equivalence.lines import not_finite
 from bayesrule.priors.penalties import Penalty
 from bayesrule.priors.translations import Translation
 
@@ -53,8 +54,5 @@ def smoothed(prior: Implied, family: Translation, mu: Tensor, nu: float) -> Tens
 def _finite(penalty: Penalty, mu: Tensor, nu: float) -> Tensor:
     values = penalty(mu, nu)
     if not bool(values.isfinite().all()):
-        where = float(mu[~values.isfinite()][0])
-        raise ValueError(
-            f"the penalty is not finite at μ = {where:.6g}, ν = {nu:.6g}: it must be a number for every μ and ν"
-        )
+        raise not_finite(float(mu[~values.isfinite()][0]), nu)
     return values

@@ -54,6 +54,11 @@ def reach(function: Function, centre: float, drop: float) -> float:
     return float(distances[last + 1]) if last + 1 < len(distances) else math.inf
 
 
+def not_finite(mu: float, nu: float) -> ValueError:
+    """What to say of a penalty that is no number somewhere."""
+    return ValueError(f"the penalty is not finite at μ = {mu:.6g}, ν = {nu:.6g}: it must be a number for every μ and ν")
+
+
 def tail(function: Function, place: Place) -> float:
     """dA/d log|x| far out, on the side where it is greater; by least squares, so that waves do not count.
 
