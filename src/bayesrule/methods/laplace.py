@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,9 +11,9 @@ from typing import ClassVar, cast, get_args
 import torch
 from torch import Tensor
 
-from bayesrule import modules
+from bayesrule import modules, priors
 from bayesrule.curvature import Curvature, Evidence, Scatter, Tuning, curvature
-from bayesrule.curvature.evidence import Grouping, group
+from bayesrule.curvature.evidence import Grouping, group, rescaled
 from bayesrule.curvature.plans import STRUCTURES, Structure, Subset, chosen
 from bayesrule.curvature.roots import LABELS, Labels
 from bayesrule.data import Batch, inputs
@@ -22,14 +21,12 @@ from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Method, Plan
 from bayesrule.methods.point import PointLearner
-from bayesrule.naming import unknown
+from bayesrule.naming import to_spec, unknown
 from bayesrule.optim import Group
 from bayesrule.posteriors import Context, Gaussian, Linearised, Posterior, match
 from bayesrule.posteriors.linearised import LINKS, check_link
 from bayesrule.predictions import Classes
-from bayesrule.priors import Gaussian as GaussianPrior
-from bayesrule.priors import Prior
-from bayesrule.priors.normals import normals
+from bayesrule.priors import Prior, Structured
 from bayesrule.task import Task
 
 WEIGHTS = "weights"
@@ -104,7 +101,7 @@ class Laplace(Method):
         if self.labels == "empirical" and task.likelihood.unknowns():
             raise ValueError("labels='empirical' needs a known noise, such as br.likelihoods.Gaussian(0.1)")
         chosen(task.model, next(iter(task.data.ordered(1))).x, self.weights(task.parameters()))
-        task = task.with_prior(GaussianPrior(*normals(task.prior, task.parameters())))
+        task.prior.gaussian(task.parameters())  # or an error
         return LaplaceLearner(self, PointLearner(task, plan, Group(lr=self.lr)))
 
     def holds_out(self, task: Task, epochs: int) -> bool:
@@ -166,7 +163,7 @@ class LaplaceLearner(Learner):
         self.found = self._curvature()
         evidence = self._evidence(self.found)
         tuned = self.method.tune in (None, "evidence")
-        tuning = evidence.tuned(self._grouping) if tuned else Tuning.neutral(evidence.squares)
+        tuning = evidence.tuned(self._grouping) if tuned else Tuning.neutral(evidence.sizes)
         return self._approximation(self.found, evidence, tuning)
 
     def glance(self) -> Posterior:
@@ -177,17 +174,17 @@ class LaplaceLearner(Learner):
         """With the precision, or the noise, under which held-out data are the most probable, if these are to tune."""
         evidence, some = self._evidence(self.found), spread_out(held, ENOUGH)
         if not self.method.listens(self.base.task):
-            neutral = Tuning.neutral(evidence.squares)
+            neutral = Tuning.neutral(evidence.sizes)
             return self._matched(evidence, neutral, held) if self.method.tune == "nothing" else posterior
 
         def judged(factors: Mapping[str, float]) -> tuple[float, Posterior]:
             one = torch.ones((), dtype=torch.float64)
             known = {key: torch.tensor(value, dtype=torch.float64) for key, value in factors.items()}
-            tuning = Tuning({name: known[group(name, self._grouping)] for name in evidence.squares}, one)
+            tuning = Tuning({name: known[group(name, self._grouping)] for name in evidence.sizes}, one)
             there = self._matched(evidence, tuning, some)
             return float(-there.predict(some.x).log_prob(some.y).mean()), there
 
-        return search(judged, {group(name, self._grouping) for name in evidence.squares})
+        return search(judged, {group(name, self._grouping) for name in evidence.sizes})
 
     def _matched(self, evidence: Evidence, tuning: Tuning, held: Batch) -> Posterior:
         """Under these factors and the noise of held-out data, by which the curvature counts too."""
@@ -237,43 +234,44 @@ class LaplaceLearner(Learner):
 
     def _evidence(self, found: Curvature) -> Evidence:
         task, likelihood = self.base.task, self.base.learnt()
-        own = {name: self.base.parameters[name] for name in found.shapes}
-        scales, means = normals(task.prior, own)
-        offsets = {name: w.detach() - means[name] for name, w in own.items()}
-        return Evidence.of(found, offsets, scales, scatter(likelihood, found, task), task.temperature)
+        own = {name: self.base.parameters[name].detach() for name in found.shapes}
+        means, precision = task.prior.gaussian(own)
+        offsets = {name: w - means[name] for name, w in own.items()}
+        return Evidence.of(found, precision, offsets, scatter(likelihood, found, task), task.temperature)
 
     def _approximation(self, found: Curvature, evidence: Evidence, tuning: Tuning) -> Posterior:
         """The Gaussian under these factors, with the story of how it came about."""
         task, likelihood = self.base.task, self.base.learnt()
         unknowns = {name: u + 0.5 * tuning.noise.log().to(u.dtype) for name, u in likelihood.unknowns().items()}
         own = {name: self.base.parameters[name] for name in found.shapes}
-        settled = scaled(task.prior, own, tuning)
         info = {
             "log_evidence": float(evidence.log(tuning)) - units(task),
-            "prior_scale": {name: float(torch.as_tensor(s).mean()) for name, s in normals(settled, own)[0].items()},
+            "prior_scale": evidence.prior_scales(tuning),
             "fallbacks": dict(found.fallbacks),
         }
         context = Context(task.model, likelihood.with_unknowns(unknowns), task.data.scaling, {"laplace": info})
         rest = {k: p for k, p in self.base.parameters.items() if k not in own} | modules.fixed(self.base.network)
-        parts = modules.copies(own), evidence.covariance(tuning), modules.copies(rest), context
+        parts = modules.copies(own), evidence.precision(tuning), modules.copies(rest), context
         return Gaussian(*parts) if self.method.predictive == WEIGHTS else Linearised(*parts, self.method.predictive)
 
     def state_dict(self) -> Tree:
         """That of the point learner, and the prior as it was settled."""
-        scales, means = normals(self.base.task.prior, self.base.parameters)
-        return {"base": self.base.state_dict(), "scales": scales, "means": means}
+        return {"base": self.base.state_dict(), "prior": to_spec(self.base.task.prior)}
 
     def load_state_dict(self, state: Tree) -> None:
         """Undo `state_dict`."""
         self.base.load_state_dict(state["base"])
-        self.base.task = replace(self.base.task, prior=GaussianPrior(state["scales"], state["means"]))
+        self.base.task = replace(self.base.task, prior=priors.from_spec(state["prior"]))
 
 
-def scaled(prior: Prior, parameters: Mapping[str, Tensor], tuning: Tuning) -> GaussianPrior:
-    """The prior with √t times its deviations, of the parameters that were tuned."""
-    scales, means = normals(prior, parameters)
-    factors = {name: math.sqrt(float(t)) for name, t in tuning.variances.items()}
-    return GaussianPrior({name: scale * factors.get(name, 1.0) for name, scale in scales.items()}, means)
+def scaled(prior: Prior, parameters: Mapping[str, Tensor], tuning: Tuning) -> Prior:
+    """The prior with t times its variances, of the parameters that were tuned."""
+    means, precision = prior.gaussian(parameters)
+    sizes = {name: w.numel() for name, w in parameters.items()}
+    one = torch.ones((), dtype=torch.float64)
+    factors = Tuning({name: tuning.variances.get(name, one) for name in sizes}, tuning.noise)
+    kept = {name: mean.to(parameters[name].dtype) for name, mean in means.items()}
+    return Structured(kept, rescaled(precision, sizes, factors))
 
 
 def scatter(likelihood: Likelihood, found: Curvature, task: Task) -> Scatter:

@@ -128,7 +128,8 @@ class SWAGLearner(Learner):
         factor = torch.stack(self.deviations, 1) / math.sqrt(2 * (len(self.deviations) - 1))
         mean = modules.copies(modules.unflatten(self.mean, self.base.parameters))
         about = context(task, self.base.learnt())
-        gaussian = Gaussian(mean, LowRank(variance, factor), modules.copies(modules.fixed(network)), about)
+        precision = LowRank(variance, factor, of="covariance")
+        gaussian = Gaussian(mean, precision, modules.copies(modules.fixed(network)), about)
         return self._particles(gaussian) if modules.has_batch_norm(network) else gaussian
 
     def _particles(self, gaussian: Gaussian) -> Particles:

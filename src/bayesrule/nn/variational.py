@@ -281,7 +281,7 @@ class Variational(nn.Module):
             p.requires_grad_(name in self.like)
         return Gaussian(
             modules.copies(self.means),
-            Diagonal(std.square()),
+            Diagonal(std.square().reciprocal()),
             modules.copies(modules.fixed(model)),
             Context(model, likelihoods.choose(likelihood), scaling or Scaling()),
         )

@@ -313,9 +313,9 @@ class Natural(Optimizer):
         mean = modules.copies(modules.parameters(twin))
         if not mean:
             raise ValueError("the optimiser trains none of the model's parameters: pass the model it was made for")
-        variance = modules.flatten({name: spread[own[name]].detach() for name in mean}).square()
+        precision = modules.flatten({name: spread[own[name]].detach() for name in mean}).pow(-2)
         about = Context(twin, likelihoods.choose(likelihood), scaling or Scaling())
-        return Gaussian(mean, Diagonal(variance), modules.copies(modules.fixed(twin)), about)
+        return Gaussian(mean, Diagonal(precision), modules.copies(modules.fixed(twin)), about)
 
     def state_dict(self) -> dict[str, Any]:
         """What torch's optimisers have, and where steps and noise stand."""

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from bayesrule.modules import Parameters
 from bayesrule.naming import Named
+from bayesrule.structures import Structure
 
 
 class Prior(Named, ABC):
@@ -27,3 +29,11 @@ class Prior(Named, ABC):
         ``mean`` and ``std`` are flat vectors over the parameters that ``like`` names, in its order.
         """
         return None
+
+    def gaussian(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Structure]:
+        """The mean and the precision of some parameters, by name and in their order, in float64; an error for a prior
+        that is no Gaussian."""
+        raise ValueError(
+            f"the prior must be Gaussian here, not {self.name!r}: take br.priors.Gaussian or a Gaussian posterior; "
+            'methods "map", "swag" and "bbb" take any prior'
+        )
