@@ -69,9 +69,9 @@ def test_divergence_from_any_gaussian_posterior(rank):
     g = generator(3)
     variance = torch.rand(size, generator=g, dtype=torch.float64) + 0.1
     factor = torch.randn(size, rank, generator=g, dtype=torch.float64)
-    covariance = LowRank(variance, factor) if rank else Diagonal(variance)
+    precision = LowRank(variance, factor, of="covariance") if rank else Diagonal(1 / variance)
     mean = torch.randn(size, generator=g, dtype=torch.float64)
-    prior = Structured(modules.unflatten(mean, modules.parameters(model)), covariance)
+    prior = Structured(modules.unflatten(mean, modules.parameters(model)), precision)
     bnn = spread(bayesianize(model, prior))
     q = MultivariateNormal(bnn.mean.detach(), torch.diag(modules.flatten(bnn.stds).square()))
     p = MultivariateNormal(mean, torch.diag(variance) + factor @ factor.T)

@@ -38,6 +38,17 @@ class Curvature:
     loss: float
     fallbacks: Mapping[str, str]
 
+    def blocks(self) -> dict[tuple[str, ...], structures.Structure]:
+        """The blocks along the diagonal of G by the names of the parameters that each is over, in their order."""
+        parts = self.matrix.parts if isinstance(self.matrix, structures.Blocks) else [self.matrix]
+        found, names = {}, list(self.shapes)
+        for part in parts:
+            own: list[str] = []
+            while sum(self.shapes[name].numel() for name in own) < part.size:
+                own.append(names.pop(0))
+            found[tuple(own)] = part
+        return found
+
 
 def curvature(
     model: nn.Module,

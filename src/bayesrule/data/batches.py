@@ -79,6 +79,10 @@ class Data(ABC):
         """A sha256 of the contents, so that a run is resumed on the data it was started on."""
 
     @abstractmethod
+    def scaled(self, scaling: Scaling) -> Data:
+        """The same data in the units of another scaling, such as that of an earlier fit."""
+
+    @abstractmethod
     def to(self, dtype: torch.dtype) -> Data:
         """The same data with floating tensors in ``dtype``."""
 
@@ -136,6 +140,10 @@ class Arrays(Data):
         """The sha256 of inputs, targets and scaling."""
         return _sha256(self.n, Batch(self.x, self.y), self.scaling)
 
+    def scaled(self, scaling: Scaling) -> Arrays:
+        """Back to the user's units, and on to the new ones."""
+        return Arrays(*scaling.forward(*self.raw()), scaling)
+
     def to(self, dtype: torch.dtype) -> Arrays:
         """The same examples in ``dtype``; the scaling keeps its own double precision."""
         return Arrays(inputs.to(self.x, dtype), cast(Tensor, inputs.to(self.y, dtype)), self.scaling)
@@ -156,8 +164,13 @@ class Loader(Data):
     [[0.0, 1.0, 4.0], [9.0, 16.0]]
     """
 
-    def __init__(self, source: DataLoader[Any] | Dataset[Any], dtype: torch.dtype | None = None) -> None:
-        self.scaling, self._source, self._dtype = Scaling(), source, dtype
+    def __init__(
+        self,
+        source: DataLoader[Any] | Dataset[Any],
+        dtype: torch.dtype | None = None,
+        scaling: Scaling | None = None,
+    ) -> None:
+        self.scaling, self._source, self._dtype = scaling or Scaling(), source, dtype
         self._loader = source if isinstance(source, DataLoader) else None
         self._dataset: Dataset[Any] = source.dataset if isinstance(source, DataLoader) else source
         if not hasattr(self._dataset, "__len__"):
@@ -211,9 +224,13 @@ class Loader(Data):
         """The sha256 of what can be known without reading everything: the length and the first examples."""
         return _sha256(self.n, next(self.ordered(batch_size=32)), self.scaling)
 
+    def scaled(self, scaling: Scaling) -> Loader:
+        """The same source; batches are scaled as they come."""
+        return Loader(self._source, self._dtype, scaling)
+
     def to(self, dtype: torch.dtype) -> Loader:
         """The same source; batches are cast as they come."""
-        return Loader(self._source, dtype)
+        return Loader(self._source, dtype, self.scaling)
 
     def _reader(self, order: Tensor, batch_size: int) -> DataLoader[Any]:
         options: dict[str, Any] = {}
@@ -247,7 +264,7 @@ class Loader(Data):
                 f"train must give pairs (x, y) of tensors, got {type(item).__name__}({parts}): "
                 "put several inputs in one tuple or dict, as in ((x1, x2), y), and turn texts into numbers"
             )
-        y = _labels(y)
+        x, y = self.scaling.forward(x, _labels(y))
         if self._dtype is None:
             return Batch(x, y)
         return Batch(inputs.to(x, self._dtype), cast(Tensor, inputs.to(y, self._dtype)))

@@ -18,7 +18,6 @@ from bayesrule.methods.base import Logs, Method, Plan
 from bayesrule.methods.gradient import GradientLearner
 from bayesrule.optim import Group, Natural, Schedule
 from bayesrule.posteriors import Gaussian
-from bayesrule.priors import Gaussian as GaussianPrior
 from bayesrule.task import Task
 
 Groups = list[dict[str, Any]]
@@ -77,26 +76,30 @@ class _NaturalMethod(Method):
 
 
 def prior_groups(task: Task, network: nn.Module, method: _NaturalMethod) -> Groups:
-    """Groups of parameters that have one prior each: N(mean, scale²) is a weight decay of 1/(N·scale²)."""
-    if not isinstance(task.prior, GaussianPrior):
-        raise ValueError(
-            f"{method.name} takes a Gaussian prior with one scale for each parameter, not {type(task.prior).__name__}: "
-            'method "bbb" takes any'
-        )
-    named = modules.parameters(network)
+    """Groups of parameters with their prior: N(mean, 1/precision) is a weight decay of precision/N.
+
+    Parameters of one scale and mean are one group. Under any other Gaussian prior each weight has its own mean, and its
+    own entry on the diagonal of the precision, which is that of the best mean-field approximation of the prior.
+    """
+    named, n = modules.parameters(network), task.data.n * method.augmentation
+    means, precision = task.prior.gaussian(named)
+    decays = modules.unflatten(precision.diagonal / n, named)
     groups: dict[tuple[float, float], list[tuple[str, Tensor]]] = {}
-    for (name, p), scale, mean in zip(named.items(), *task.prior.bound(named), strict=True):
-        if isinstance(scale, Tensor) or isinstance(mean, Tensor):
-            raise ValueError(
-                f"{method.name} takes one prior scale and mean for each parameter, but {name!r} has a tensor of them: "
-                'method "bbb" takes any'
-            )
-        groups.setdefault((scale, mean), []).append((name, p))
-    n = task.data.n * method.augmentation
-    return [
-        {"params": params, "weight_decay": 1 / (n * scale**2), "prior_mean": mean}
-        for (scale, mean), params in groups.items()
+    apart: list[str] = []
+    for name, p in named.items():
+        decay, mean = decays[name], means[name]
+        if bool((decay == decay.flatten()[0]).all() & (mean == mean.flatten()[0]).all()):
+            groups.setdefault((float(decay.flatten()[0]), float(mean.flatten()[0])), []).append((name, p))
+        else:
+            apart.append(name)
+    found: Groups = [
+        {"params": params, "weight_decay": decay, "prior_mean": mean} for (decay, mean), params in groups.items()
     ]
+    if apart:
+        own = [(name, named[name]) for name in apart]
+        settings = {"weight_decay": [decays[k] for k in apart], "prior_mean": [means[k] for k in apart]}
+        found.append({"params": own, **settings})
+    return found
 
 
 class NaturalLearner(GradientLearner):

@@ -47,7 +47,8 @@ COLDEST = 0.1  # where the temperature starts when it is warmed up
 class Settings(TypedDict, total=False):
     """What a group of parameters may be given of its own.
 
-    weight_decay: δ; the prior of the weights is N(prior_mean, 1/(Nδ)).
+    weight_decay: δ; the prior of the weights is N(prior_mean, 1/(Nδ)). A number, or a list with a tensor for each
+        parameter of the group, one number for each weight.
     betas: how slowly the means over steps of gradients and of the curvature move.
     hess_init: the first h; larger is narrower and steadier at first. None: η/(N·0.02²), for first deviations of 0.02.
     temperature: η of the objective E_q[loss] + (η/N)·KL(q‖p); below 1 the posterior is colder than Bayes'.
@@ -55,10 +56,10 @@ class Settings(TypedDict, total=False):
     damping: added to h + δ in the step of the means.
     clip_radius: a bound on |(ḡ + δm)/(h + δ)|, which the means' steps are a learning rate of.
     augmentation: how many examples data augmentation makes of one: a factor on N.
-    prior_mean: the mean of the prior.
+    prior_mean: the mean of the prior: a number, or such a list.
     """
 
-    weight_decay: float
+    weight_decay: float | Sequence[Tensor]
     betas: tuple[float, float]
     hess_init: float | None
     temperature: float
@@ -66,7 +67,7 @@ class Settings(TypedDict, total=False):
     damping: float
     clip_radius: float
     augmentation: float
-    prior_mean: float
+    prior_mean: float | Sequence[Tensor]
 
 
 DEFAULTS: Settings = {
@@ -280,7 +281,7 @@ class Natural(Optimizer):
             self._flats = [Flat(*kind, self.state) for kind in alike(self.param_groups)]
             self._collected, self._trained = 0, trained
         for flat in self._flats:
-            flat.decay_to(flat.group["weight_decay"] * self._temperature(flat.group))
+            flat.decay_to(flat.group["weight_decay"], self._temperature(flat.group))
         return self._flats
 
     @property
@@ -359,14 +360,36 @@ def check(group: dict[str, Any]) -> None:
             continue
         if not (_is_number(group[name]) and group[name] > 0 and not (bounded and math.isinf(group[name]))):
             raise ValueError(f"{name} must be positive{' and finite' if bounded else ''}, not {group[name]!r}")
+    for name in ("weight_decay", "prior_mean"):
+        if isinstance(group[name], Sequence):
+            check_by_parameter(name, group)
     for name in ("lr", "weight_decay", "damping", "tempering"):
+        if isinstance(group[name], Sequence):
+            continue
         if not (_is_number(group[name]) and 0 <= group[name] < math.inf):
             raise ValueError(f"{name} must be at least 0 and finite, not {group[name]!r}")
-    if not (_is_number(group["prior_mean"]) and math.isfinite(group["prior_mean"])):
+    centre = group["prior_mean"]
+    if not isinstance(centre, Sequence) and not (_is_number(centre) and math.isfinite(centre)):
         raise ValueError(f"prior_mean must be a finite number, not {group['prior_mean']!r}")
     betas = group["betas"]
     if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
         raise ValueError(f"betas must be two numbers in [0, 1), not {betas!r}")
+
+
+def check_by_parameter(name: str, group: dict[str, Any]) -> None:
+    """Refuse a setting by parameter that misses one, or has another shape, or is not finite, or negative."""
+    params, values = group["params"], group[name]
+    if len(values) != len(params):
+        raise ValueError(f"{name} must have a tensor for each of the {len(params)} parameters, not {len(values)}")
+    for index, (p, value) in enumerate(zip(params, values, strict=True)):
+        if not isinstance(value, Tensor) or value.shape not in (p.shape, ()):
+            found = list(value.shape) if isinstance(value, Tensor) else value
+            raise ValueError(f"{name} must be a tensor {list(p.shape)} for parameter {index} of its group, not {found}")
+        if not bool(value.isfinite().all()) or (name == "weight_decay" and bool((value < 0).any())):
+            least = "at least 0 and " if name == "weight_decay" else ""
+            raise ValueError(
+                f"{name} of parameter {index} must be {least}finite, not {value.min():g} to {value.max():g}"
+            )
 
 
 def _is_number(value: Any) -> bool:

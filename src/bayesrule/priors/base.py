@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -13,7 +14,13 @@ from bayesrule.structures import Structure
 
 
 class Prior(Named, ABC):
-    """A density over a module's named parameters."""
+    """A density over a module's named parameters.
+
+    ``learnt``: whether it is what earlier data have taught, whose strength no evidence of new data should rescale
+    unasked.
+    """
+
+    learnt: ClassVar[bool] = False
 
     @abstractmethod
     def resolve(self, module: nn.Module) -> Prior:

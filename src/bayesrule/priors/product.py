@@ -34,6 +34,11 @@ class Product(Prior):
     parts: tuple[Prior, ...]
     names: tuple[tuple[str, ...], ...]
 
+    @property
+    def learnt(self) -> bool:  # type: ignore[override]
+        """Whether a part is."""
+        return any(part.learnt for part in self.parts)
+
     @classmethod
     def of(cls, *pairs: tuple[Prior, Sequence[str]]) -> Product:
         """From priors and the names of their parameters; parts without any are left out."""

@@ -28,6 +28,7 @@ class Structured(Prior):
     """
 
     name: ClassVar[str] = "structured"
+    learnt: ClassVar[bool] = True
     mean: dict[str, Tensor]
     precision: Structure
 
