@@ -123,8 +123,8 @@ def test_swag_has_the_moments_of_its_snapshots():
     running = [snapshots[: k + 1].mean(0) for k in range(5)]
     deviations = torch.stack([snapshots[k] - running[k] for k in (2, 3, 4)], 1)
     torch.testing.assert_close(modules.flatten(posterior.mean), snapshots.mean(0))
-    torch.testing.assert_close(posterior.covariance.variance, snapshots.var(0, correction=0) / 2)
-    torch.testing.assert_close(posterior.covariance.factor, deviations / math.sqrt(2 * 2))
+    torch.testing.assert_close(posterior.precision.values, snapshots.var(0, correction=0) / 2)
+    torch.testing.assert_close(posterior.precision.factor, deviations / math.sqrt(2 * 2))
 
 
 def test_swag_before_its_first_snapshots_is_a_point():
@@ -181,7 +181,7 @@ def test_the_posterior_of_the_past_is_the_prior_of_the_next():
     mean = torch.linalg.solve(precision(half), x[half].T @ y[half])
     covariance = torch.linalg.inv(precision(half))
     factor = torch.linalg.cholesky(covariance - 1e-6 * torch.eye(3, dtype=torch.float64))
-    structure = br.structures.LowRank(torch.full((3,), 1e-6, dtype=torch.float64), factor)
+    structure = br.structures.LowRank(torch.full((3,), 1e-6, dtype=torch.float64), factor, of="covariance")
     past = br.posteriors.Gaussian({"weight": mean[None]}, structure, {}, Context(model, noise))
     rest = (x[20:], y[20:])
     posterior = br.fit(model, rest, MAP(lr=0.05), noise, past.as_prior(), epochs=3000, batch_size=20)
