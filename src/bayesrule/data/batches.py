@@ -7,6 +7,7 @@ BatchNorm would refuse.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 from abc import ABC, abstractmethod
@@ -40,6 +41,19 @@ class Batch(NamedTuple):
         n = len(self.y)
         index = torch.arange(rank, rank + count * math.ceil(n / count), count) % n
         return Batch(inputs.take(self.x, index), self.y.index_select(0, index.to(self.y.device)))
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch on a device; it follows without holding up the program where the device allows that."""
+        if self.y.device == device:
+            return self
+        x = inputs.each(lambda t: _moved(t, device), self.x)
+        return Batch(x, _moved(self.y, device))
+
+
+def _moved(t: Tensor, device: torch.device) -> Tensor:
+    if device.type == "cuda" and t.device.type == "cpu":
+        t = t.pin_memory()  # from where a copy can go on beside the program
+    return t.to(device, non_blocking=True)
 
 
 class Data(ABC):
@@ -130,14 +144,23 @@ class Arrays(Data):
 
     def take(self, index: Tensor) -> Arrays:
         """The examples at ``index``."""
-        return Arrays(inputs.take(self.x, index), self.y.index_select(0, index), self.scaling)
+        return self.replaced(inputs.take(self.x, index), self.y.index_select(0, index.to(self.y.device)))
+
+    def replaced(self, x: Inputs, y: Tensor) -> Arrays:
+        """Other examples that were made of these, in the same units: they are not checked again."""
+        other = copy.copy(self)
+        other.x, other.y = x, y
+        return other
 
     def fingerprint(self) -> str:
         """The sha256 of inputs, targets and scaling."""
         return _sha256(self.n, Batch(self.x, self.y), self.scaling)
 
     def to(self, dtype: torch.dtype) -> Arrays:
-        """The same examples in ``dtype``; the scaling keeps its own double precision."""
+        """The same examples in ``dtype``, which must hold them; the scaling keeps its own double precision."""
+        floating = [t for _, t in (*inputs.named(self.x), ("y", self.y)) if t.is_floating_point()]
+        if all(t.dtype == dtype for t in floating):
+            return self
         return Arrays(inputs.to(self.x, dtype), cast(Tensor, inputs.to(self.y, dtype)), self.scaling)
 
 
