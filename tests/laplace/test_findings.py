@@ -195,12 +195,8 @@ def test_held_out_data_that_cannot_be_spared_are_asked_for():
 
 def test_the_evidence_is_in_units_of_y():
     model, x, y = line(0.3)
-    found = [
-        br.fit(copy.deepcopy(model), br.data.standardize((x, factor * y)), Laplace("all"), epochs=20).info[
-            "diagnostics"
-        ]
-        for factor in (1.0, 1000.0)
-    ]
+    data = [br.data.standardize((x, factor * y)) for factor in (1.0, 1000.0)]
+    found = [br.fit(copy.deepcopy(model), train, Laplace("all"), epochs=20).info["diagnostics"] for train in data]
     assert abs(found[0]["log_evidence"] - found[1]["log_evidence"] - 200 * math.log(1000)) < 0.1
 
 
@@ -214,10 +210,7 @@ def test_any_thousand_of_the_held_out_examples_tune():
     model = mlp()
     model.load_state_dict(br.fit(model, (x[:300], y[:300]), "map", epochs=10).states[0])
     order = y.argsort()
-    scales = [
-        br.fit(model, (x[:300], y[:300]), Laplace("all"), epochs=0, val=val).info["diagnostics"]["prior_scale"][
-            "0.weight"
-        ]
-        for val in ((x, y), (x[order], y[order]))
-    ]
+    vals = (x, y), (x[order], y[order])
+    posteriors = [br.fit(model, (x[:300], y[:300]), Laplace("all"), epochs=0, val=val) for val in vals]
+    scales = [posterior.info["diagnostics"]["prior_scale"]["0.weight"] for posterior in posteriors]
     assert 0.3 < scales[0] / scales[1] < 3.2

@@ -112,10 +112,9 @@ class Laplace(Method):
         """The evidence needs no data beside those of the training, and a trained module has seen them all."""
         if self.tune == "held-out":
             return Needs("must")
-        useful = (
-            self.listens(task) if self.tune is None else self.tune == "nothing" and bool(task.likelihood.unknowns())
-        )
-        return Needs("spare" if useful and epochs > 0 else "none")
+        if self.tune == "nothing" and epochs > 0:
+            return super().needs(task, epochs)
+        return Needs("spare" if epochs > 0 and self.listens(task) else "none")
 
     def weights(self, parameters: Mapping[str, Tensor]) -> Subset:
         """The subset, if it is given or not."""

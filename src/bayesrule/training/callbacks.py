@@ -33,8 +33,8 @@ class LazyLogs(Mapping[str, float]):
 class Progress:
     """Where a fit stands after a step.
 
-    ``logs`` are this step's, and to read one waits for the device; ``history`` has one entry per finished epoch: means of the logs, and ``val_nll`` where
-    the fit was given validation data.
+    ``logs`` are this step's; they are on the device still, and reading one waits for it. ``history`` has one entry per
+    finished epoch: means of the logs, and ``val_nll`` where the fit was given validation data.
     """
 
     step: int

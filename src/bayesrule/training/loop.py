@@ -79,7 +79,7 @@ def fit(
             None: for that purpose a tenth, or up to a fifth of few data, from 100 examples on; 0: nothing.
         callbacks: called with a `Progress` after each step.
         out: a directory for checkpoints and the posterior; `resume` continues from it.
-        precision: ``"bfloat16"`` runs the forward passes of training under torch's autocast; None: in the model's dtype.
+        precision: ``"bfloat16"`` trains with forward passes under torch's autocast; None: in the model's own dtype.
 
     >>> X = torch.linspace(-1, 1, 64)[:, None]
     >>> posterior = fit(nn.Linear(1, 1), (X, 2 * X[:, 0]), method=methods.MAP(lr=0.05), epochs=200)
