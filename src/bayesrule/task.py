@@ -170,15 +170,18 @@ def _advise_scaling(batch: Batch, data: Data, likelihood: Likelihood) -> None:
     """Warn of a table or of real targets on a scale that a new network does not reach."""
     x, noise = batch.x, getattr(likelihood, "noise", None)
     if data.scaling.inputs is None and isinstance(x, Tensor) and x.ndim == 2 and x.is_floating_point():
-        _advise("inputs reach", float(x.abs().max()), 100)
+        largest = float(x.abs().max())
+        if largest > 100:
+            _advise(f"inputs reach {largest:.3g}")
     if data.scaling.targets is None and isinstance(noise, Tensor):
-        _advise("targets are off the model's outputs by", float(noise.max()), 10)
+        largest = float(noise.max())
+        if largest > 10:
+            _advise(f"targets are off the model's outputs by {largest:.3g}")
 
 
-def _advise(what: str, size: float, limit: float) -> None:
-    if size > limit:
-        warnings.warn(
-            f"{what} {size:.3g}: networks learn badly on such a scale. If the model was not trained on it, pass "
-            "br.data.standardize((X, y)) as train; predictions still take and give your units",
-            stacklevel=5,
-        )
+def _advise(what: str) -> None:
+    warnings.warn(
+        f"{what}: networks learn badly on such a scale. If the model was not trained on it, pass "
+        "br.data.standardize((X, y)) as train; predictions still take and give your units",
+        stacklevel=5,
+    )

@@ -66,9 +66,11 @@ class Data(ABC):
     def n(self) -> int:
         """The number of examples: N in the objective."""
 
-    @abstractmethod
     def steps(self, batch_size: int) -> int:
-        """The number of batches of an epoch."""
+        """The number of batches of an epoch, ⌈n / batch_size⌉ where nothing else is said."""
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        return math.ceil(self.n / batch_size)
 
     @abstractmethod
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
@@ -107,7 +109,7 @@ class Arrays(Data):
     """
 
     def __init__(self, x: Inputs, y: Tensor, scaling: Scaling | None = None) -> None:
-        self.x, self.y, self.scaling = x, _labels(y), scaling or Scaling()
+        self.x, self.y, self.scaling = x, y if y.is_floating_point() else y.long(), scaling or Scaling()
         n = inputs.length(x)
         if y.ndim == 0:
             raise ValueError(f"y must have one target for each of the {n} examples, got the single number {y.item()}")
@@ -123,13 +125,10 @@ class Arrays(Data):
         """The number of examples."""
         return len(self.y)
 
-    def steps(self, batch_size: int) -> int:
-        """⌈n / batch_size⌉."""
-        return _steps(self.n, batch_size)
-
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """One epoch, shuffled by ``seed`` alone."""
-        for index in _order(self.n, seed).tensor_split(self.steps(batch_size)):
+        order = torch.randperm(self.n, generator=torch.Generator().manual_seed(seed))
+        for index in order.tensor_split(self.steps(batch_size)):
             yield Batch(inputs.take(self.x, index), self.y.index_select(0, index.to(self.y.device)))
 
     def ordered(self, batch_size: int) -> Iterator[Batch]:
@@ -206,7 +205,7 @@ class Loader(Data):
     def steps(self, batch_size: int) -> int:
         """The loader's own number of batches, or ⌈n / batch_size⌉ for a data set."""
         if self._loader is None:
-            return _steps(self.n, batch_size)
+            return super().steps(batch_size)
         if len(self._loader) == 0:
             raise ValueError(
                 f"train must give at least one batch, got a DataLoader with drop_last={self._loader.drop_last} and "
@@ -218,7 +217,8 @@ class Loader(Data):
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """One epoch, in the loader's own way, or shuffled like `Arrays` for a data set."""
         steps = self.steps(batch_size)
-        loader = self._reader(_order(self.n, seed), batch_size) if self._loader is None else self._loader
+        order = torch.randperm(self.n, generator=torch.Generator().manual_seed(seed))
+        loader = self._reader(order, batch_size) if self._loader is None else self._loader
         return _counted(self._stream(loader, seed), steps)
 
     def ordered(self, batch_size: int) -> Iterator[Batch]:
@@ -244,7 +244,7 @@ class Loader(Data):
             options = {"collate_fn": self._loader.collate_fn, "num_workers": self._loader.num_workers}
         if isinstance(self._dataset, IterableDataset):  # has an order of its own
             return DataLoader(self._dataset, batch_size=batch_size, **options)
-        cuts = order.tensor_split(_steps(self.n, batch_size))
+        cuts = order.tensor_split(super().steps(batch_size))
         return DataLoader(self._dataset, batch_sampler=[index.tolist() for index in cuts], **options)
 
     def _stream(self, loader: DataLoader[Any], seed: int) -> Iterator[Batch]:
@@ -270,7 +270,7 @@ class Loader(Data):
                 f"train must give pairs (x, y) of tensors, got {type(item).__name__}({parts}): "
                 "put several inputs in one tuple or dict, as in ((x1, x2), y), and turn texts into numbers"
             )
-        y = _labels(y)
+        y = y if y.is_floating_point() else y.long()
         if self._dtype is None:
             return Batch(x, y)
         return Batch(inputs.to(x, self._dtype), cast(Tensor, inputs.to(y, self._dtype)))
@@ -325,20 +325,6 @@ def check_finite(name: str, t: Tensor) -> None:
         f"({t[tuple(bad[0])].item()}) in row {row}{column}. Drop those rows or fill them in "
         "(`bayesrule fit file.csv` fills missing inputs)"
     )
-
-
-def _labels(y: Tensor) -> Tensor:
-    return y if y.is_floating_point() else y.long()
-
-
-def _steps(n: int, batch_size: int) -> int:
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    return math.ceil(n / batch_size)
-
-
-def _order(n: int, seed: int) -> Tensor:
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
 
 
 def _sha256(n: int, batch: Batch, scaling: Scaling) -> str:

@@ -165,11 +165,23 @@ class Natural(Optimizer):
         with torch.no_grad():
             flats = self._layout()
             self._draw_noise(flats)
-        with self._swapped(flats):
+        means = [(p, p.data) for flat in flats for p in flat.params]
+        self._inside = True
+        try:
+            with torch.no_grad():
+                for flat in flats:
+                    for p in flat.params:
+                        p.grad = None
+                    if self.noisy:
+                        flat.perturb(1 / math.sqrt(self._size(flat.group)))
             with self._watching():
                 yield
             with torch.no_grad():
                 self._collect(flats)
+        finally:
+            self._inside = False
+            for p, mean in means:
+                p.data = mean
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
@@ -185,38 +197,15 @@ class Natural(Optimizer):
         for place, flat in enumerate(flats if self.noisy else ()):
             cycle = self.refresh if len(flat.noise) >= LARGE else min(self.refresh, 2)
             number, within = divmod(self.draws, cycle)
-            seed, offset = self._key(place, number), self._key(place, number, within // 2) if within > 1 else 0
-            flat.draw(seed, offset, negative=within % 2 == 1)
+            key = self.seed, processes.rank(), place, number
+            offset = mixed(*key, within // 2) if within > 1 else 0
+            flat.draw(mixed(*key), offset, negative=within % 2 == 1)
         self.draws += 1
-
-    def _key(self, *key: int) -> int:
-        """A seed for something random in this process."""
-        return mixed(self.seed, processes.rank(), *key)
-
-    @contextmanager
-    def _swapped(self, flats: Sequence[Flat]) -> Iterator[None]:
-        """Drawn weights stand for the means, which are left alone meanwhile."""
-        means = [(p, p.data) for flat in flats for p in flat.params]
-        self._inside = True
-        try:
-            with torch.no_grad():
-                for flat in flats:
-                    for p in flat.params:
-                        p.grad = None
-                    if self.noisy:
-                        flat.perturb(1 / math.sqrt(self._size(flat.group)))
-            yield
-        finally:
-            self._inside = False
-            for p, mean in means:
-                p.data = mean
 
     def _collect(self, flats: Sequence[Flat]) -> None:
         """Take in the gradients of a draw, if there are any."""
         if all(p.grad is None for flat in flats for p in flat.params):
             return
-        for flat in flats:
-            flat.check_dense()
         seen = [self._observe(flat) for flat in flats]
         for flat, curvature in zip(flats, seen, strict=True):
             self._check_finite(flat, curvature)
@@ -250,7 +239,8 @@ class Natural(Optimizer):
                 "step() without gradients: call loss.backward() within `with optimizer.sampled():` before each step"
             )
         flats = self._flats
-        processes.average([t for flat in flats for t in (*flat.grads(), flat.seen)])
+        if processes.count() > 1:
+            processes.average([t for flat in flats for t in (*flat.grads(), flat.seen)])
         for flat in flats:
             self._learn(flat)
         self.steps += 1
@@ -357,20 +347,16 @@ def check(group: dict[str, Any]) -> None:
         bounded = name != "clip_radius"
         if name == "hess_init" and group[name] is None:
             continue
-        if not (_is_number(group[name]) and group[name] > 0 and not (bounded and math.isinf(group[name]))):
+        if not (isinstance(group[name], Real) and group[name] > 0 and not (bounded and math.isinf(group[name]))):
             raise ValueError(f"{name} must be positive{' and finite' if bounded else ''}, not {group[name]!r}")
     for name in ("lr", "weight_decay", "damping", "tempering"):
-        if not (_is_number(group[name]) and 0 <= group[name] < math.inf):
+        if not (isinstance(group[name], Real) and 0 <= group[name] < math.inf):
             raise ValueError(f"{name} must be at least 0 and finite, not {group[name]!r}")
-    if not (_is_number(group["prior_mean"]) and math.isfinite(group["prior_mean"])):
+    if not (isinstance(group["prior_mean"], Real) and math.isfinite(group["prior_mean"])):
         raise ValueError(f"prior_mean must be a finite number, not {group['prior_mean']!r}")
     betas = group["betas"]
     if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
         raise ValueError(f"betas must be two numbers in [0, 1), not {betas!r}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real)
 
 
 def check_dtypes(params: Iterable[Tensor]) -> None:

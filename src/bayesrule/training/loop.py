@@ -20,13 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule import __version__, likelihoods, methods, modules, priors, processes, seeds
+from bayesrule import __version__, likelihoods, methods, modules, naming, priors, processes, seeds
 from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Learner, Method, Needs, Noise, Plan
 from bayesrule.methods.base import Logs
-from bayesrule.naming import to_spec
 from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
@@ -89,7 +88,7 @@ def fit(
     data = as_data(train)
     size = default_batch_size(data.n) if batch_size is None else batch_size
     settings = Settings(
-        methods.choose(method),
+        naming.choose("method", method, methods.AVAILABLE, Method),
         None if likelihood is None else likelihoods.choose(likelihood),
         None if prior is None else priors.choose(prior),
         temperature,
@@ -169,7 +168,9 @@ class _Run:
         """Everything checked, the method started."""
         task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.precision)
         needs = settings.method.needs(task, settings.epochs)
-        task, held = _held_out(task, needs, settings, val)
+        held = None
+        if settings.val is not None or needs.held_out != "none":
+            task, held = _held_out(task, needs, settings, val)
         size = task.data.n if needs.full_batch else settings.batch_size
         plan = Plan(settings.epochs, task.data.steps(size), size)
         if needs.full_batch and plan.steps_per_epoch > 1:
@@ -191,7 +192,7 @@ class _Run:
 
     def go(self) -> Posterior:
         """All epochs that are left, then the posterior."""
-        if self.step == 0:
+        if self.step == 0 and self.folder is not None:
             self._checkpoint()
         # with nothing to save, and nobody who would wait, a signal is obeyed at once
         watching = nullcontext() if self.folder is None and self.count == 1 else on_sigterm()
@@ -199,7 +200,7 @@ class _Run:
             while self.step < self.plan.steps and not (self.stop and self.step % self.plan.steps_per_epoch == 0):
                 self._epoch(self.step // self.plan.steps_per_epoch, termination)
             posterior = self._known(lambda: self.learner.conclude(self.held))
-        posterior = posterior.with_context(info=posterior.info | self._story())
+        posterior = posterior.with_context(info=posterior.context.info | self._story())
         if self.folder is not None and not self.rank:
             self.folder.finish(posterior)
         return posterior
@@ -322,7 +323,7 @@ class _Run:
             **self.settings.state(),
             **self.fingerprints,
             "likelihood": self.task.likelihood.name,
-            "prior": to_spec(self.task.belief),
+            "prior": naming.to_spec(self.task.belief),
             "n": self.task.data.n,
             "history": self.plan.history,
             "seconds": self.seconds,
@@ -336,11 +337,11 @@ class _Run:
 
 def _held_out(task: Task, needs: Needs, settings: Settings, val: Any) -> tuple[Task, Batch | None]:
     """The task on the data that are left to train on, and what is held out, in the user's units."""
-    held: Batch | None = None
+    held: Batch | None
     if settings.val == DATA:
         held = as_data(val).raw()
         check(task, held)
-    elif settings.val is not None or needs.held_out != "none":
+    else:
         assert not isinstance(settings.val, str)
         task, held = hold_out(task, settings.val, mixed(settings.seed, HELD))
     if needs.held_out == "must" and held is None:
