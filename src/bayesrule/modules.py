@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from bayesrule.data import Inputs, inputs
 
 Parameters = dict[str, Tensor]
+PROMPT = ("cpu",)  # devices whose numbers can be read at once; on others reading one waits for all that is under way
 
 
 def parameters(module: nn.Module) -> Parameters:
@@ -106,11 +107,6 @@ def unflatten(vector: Tensor, like: Mapping[str, Tensor]) -> Parameters:
 def dtype_of(module: nn.Module) -> torch.dtype:
     """The floating dtype of the module's parameters: the dtype that data follow."""
     return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.get_default_dtype())
-
-
-def device_of(module: nn.Module) -> torch.device:
-    """Where the module's parameters are: the device that data follow."""
-    return next((p.device for p in module.parameters()), torch.device("cpu"))
 
 
 def signature(module: nn.Module) -> dict[str, str]:

@@ -86,7 +86,7 @@ class Task:
     @property
     def device(self) -> torch.device:
         """That of the model: the device that everything else follows."""
-        return modules.device_of(self.model)
+        return next(self.model.parameters()).device
 
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """One epoch in the order that ``seed`` says, on the model's device."""
@@ -155,7 +155,7 @@ def _check_parameters(model: nn.Module) -> None:
 def _peek(model: nn.Module, data: Data) -> tuple[Batch, Tensor]:
     """The first examples and the model's outputs on them; the model's buffers are left as they were."""
     size = inputs.block(next(iter(data.ordered(64))).x)
-    batch = next(iter(data.ordered(size))).to(modules.device_of(model))
+    batch = next(iter(data.ordered(size))).to(next(model.parameters()).device)
     buffers = modules.copies(dict(model.named_buffers()))  # which a pass may change
     with torch.no_grad():
         outputs = modules.try_call(model, batch.x, state=buffers or None)

@@ -60,11 +60,8 @@ class Data(ABC):
     """N examples and the units they are in."""
 
     scaling: Scaling
-
-    @property
-    @abstractmethod
-    def n(self) -> int:
-        """The number of examples: N in the objective."""
+    n: int
+    """The number of examples: N in the objective."""
 
     def steps(self, batch_size: int) -> int:
         """The number of batches of an epoch, ⌈n / batch_size⌉ where nothing else is said."""
@@ -119,11 +116,7 @@ class Arrays(Data):
             raise ValueError("X and y must hold at least one example, got none")
         for name, part in (*inputs.named(x), ("y", y)):
             check_finite(name, part)
-
-    @property
-    def n(self) -> int:
-        """The number of examples."""
-        return len(self.y)
+        self.n = n
 
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """One epoch, shuffled by ``seed`` alone."""
@@ -148,7 +141,7 @@ class Arrays(Data):
     def replaced(self, x: Inputs, y: Tensor) -> Arrays:
         """Other examples that were made of these, in the same units: they are not checked again."""
         other = copy.copy(self)
-        other.x, other.y = x, y
+        other.x, other.y, other.n = x, y, len(y)
         return other
 
     def fingerprint(self) -> str:
@@ -187,6 +180,7 @@ class Loader(Data):
                 f"train must have a known number of examples N, which weighs the prior against the data, but "
                 f"{type(self._dataset).__name__} has no length: give it a __len__ that returns N"
             )
+        self.n = len(self._dataset)
         if self.n == 0:
             raise ValueError(f"train must hold at least one example, got an empty {type(self._dataset).__name__}")
         if self._loader is not None and self._loader.batch_sampler is None:
@@ -196,11 +190,6 @@ class Loader(Data):
                 "train must be read whole, got a DataLoader with a SubsetRandomSampler, which hides how many of the "
                 "examples are meant: wrap the data set in torch.utils.data.Subset"
             )
-
-    @property
-    def n(self) -> int:
-        """The length of the data set."""
-        return len(self._dataset)  # type: ignore[arg-type]
 
     def steps(self, batch_size: int) -> int:
         """The loader's own number of batches, or ⌈n / batch_size⌉ for a data set."""

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from bayesrule import modules, optim
 from bayesrule.data import Batch
-from bayesrule.methods.base import Logs, Method, Plan
+from bayesrule.methods.base import Logs, Method, Plan, context
 from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.optim import Natural, Schedule, schedule
 from bayesrule.posteriors import Gaussian
 from bayesrule.priors import Gaussian as GaussianPrior
 from bayesrule.seeds import Noise
+from bayesrule.structures import Diagonal
 from bayesrule.task import Task
 
 Groups = list[dict[str, Any]]
@@ -141,7 +142,10 @@ class NaturalLearner(GradientLearner):
 
     def posterior(self) -> Gaussian:
         """The diagonal Gaussian over the module's parameters."""
-        return self.optimizer.to_posterior(self.network, self.learnt(), self.task.data.scaling)
+        mean, deviations = modules.parameters(self.network), self.optimizer.deviations
+        variance = modules.flatten({name: deviations[name] for name in mean}).square()
+        about = context(self.task, self.learnt())
+        return Gaussian(modules.copies(mean), Diagonal(variance), modules.copies(modules.fixed(self.network)), about)
 
 
 def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:

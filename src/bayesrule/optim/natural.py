@@ -118,6 +118,7 @@ class Natural(Optimizer):
         self.draws = 0  # blocks entered so far: with the seed, where the noise stands
         self._collected = 0  # draws since the last step
         self._inside = False
+        self._broken: dict[torch.device, Tensor] = {}  # the first step whose gradients were not finite, or -1
         self._flats: list[Flat] = []
         self._trained: list[Any] | None = None  # which parameters the flat vectors are of, and of what kind
         super().__init__(params, {"lr": lr, "ess": ess, **DEFAULTS, **self.own_defaults, **settings})
@@ -214,8 +215,19 @@ class Natural(Optimizer):
             flat.average(curvature, self._collected)
 
     def _check_finite(self, flat: Flat, curvature: Tensor) -> None:
-        """A gradient that is not finite shows in what it says of the curvature, but for second derivatives."""
-        if math.isfinite(curvature.sum()) and not (self.twice and any(not g.isfinite().all() for g in flat.grads())):
+        """A gradient that is not finite shows in what it says of the curvature, but for second derivatives.
+
+        On a device that would have to be waited for, the first such step is noted there, for `_ready` to find.
+        """
+        total = curvature.sum()
+        if self.twice:
+            total = total + torch.stack([grad.sum() for grad in flat.grads()]).sum()
+        if total.device.type not in modules.PROMPT:
+            step = torch.full_like(total, self.steps, dtype=torch.int64)
+            before = self._broken.get(total.device, torch.full_like(step, -1))
+            self._broken[total.device] = torch.where((before < 0) & ~total.isfinite(), step, before)
+            return
+        if math.isfinite(total):
             return
         self._collected = 0
         bad = [not bool(both.isfinite().all()) for both in map(torch.add, flat.grads(), flat.views(curvature))]
@@ -281,21 +293,31 @@ class Natural(Optimizer):
     @property
     def deviations(self) -> Parameters:
         """σ = 1/√(λ(h + δ)) by name."""
-        return {name: s for flat in self._ready() for name, s in zip(flat.names, self._spread(flat), strict=True)}
-
-    def _spread(self, flat: Flat) -> list[Tensor]:
-        return flat.views(flat.precision.mul(self._size(flat.group)).rsqrt_())
+        found = {}
+        for flat in self._ready():
+            spread = flat.precision.mul(self._size(flat.group)).rsqrt_()
+            found |= dict(zip(flat.names, flat.views(spread), strict=True))
+        return found
 
     @torch.no_grad()
     def _ready(self) -> list[Flat]:
         if self._inside:
             raise RuntimeError("means and deviations cannot be read within a sampled block: read them after it")
+        for first in map(int, self._broken.values()):
+            if first >= 0:
+                raise FloatingPointError(
+                    f"step {first}: a gradient was NaN, infinite or beyond all measure, and the parameters are spoilt. "
+                    "Go back to a checkpoint; check the loss and the inputs for extreme values, or lower the learning "
+                    "rate"
+                )
         return self._layout()
 
     def to_posterior(self, model: nn.Module, likelihood: str | Likelihood, scaling: Scaling | None = None) -> Gaussian:
         """q as a posterior over the module's parameters; those that this optimiser does not train are fixed."""
-        flats = self._ready()
-        spread = {id(p): s for flat in flats for p, s in zip(flat.params, self._spread(flat), strict=True)}
+        deviations = self.deviations
+        spread = {
+            id(p): deviations[name] for flat in self._flats for p, name in zip(flat.params, flat.names, strict=True)
+        }
         own = {name: id(p) for name, p in model.named_parameters()}
         twin = copy.deepcopy(model)
         for name, p in twin.named_parameters():
@@ -321,7 +343,7 @@ class Natural(Optimizer):
         super().load_state_dict(state_dict)
         for name in ("steps", "draws", "seed", "refresh"):
             setattr(self, name, state_dict[name])
-        self._trained = None
+        self._trained, self._broken = None, {}
 
     def __getstate__(self) -> dict[str, Any]:
         """All that a copy needs; its flat vectors are made anew from the state."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
@@ -208,8 +208,11 @@ class _Run:
     def _epoch(self, epoch: int, termination: Termination | None) -> None:
         """What is left of one epoch."""
         began = time.perf_counter() - self.seconds
-        for batch in self._left_of(epoch):
-            logs = self._learn(batch, epoch)
+        batches = self.task.data.batches(self.plan.batch_size, mixed(self.settings.seed, ORDER, epoch))
+        done = self.step - epoch * self.plan.steps_per_epoch
+        for batch in islice(batches, done, None):
+            mine = batch if self.count == 1 else batch.share(self.rank, self.count)
+            logs = self._learn(mine.to(self.task.device), epoch)
             self.seconds = time.perf_counter() - began
             self._tell(logs, epoch)
             ending = termination is not None and processes.any_of(termination.requested)
@@ -217,13 +220,6 @@ class _Run:
                 self._checkpoint()
             if ending:
                 raise SystemExit(143)
-
-    def _left_of(self, epoch: int) -> Iterator[Batch]:
-        """The batches of an epoch that have not been learnt from: this process's share of each, on the device."""
-        batches = self.task.data.batches(self.plan.batch_size, mixed(self.settings.seed, ORDER, epoch))
-        for batch in islice(batches, self.step - epoch * self.plan.steps_per_epoch, None):
-            mine = batch if self.count == 1 else batch.share(self.rank, self.count)
-            yield mine.to(self.task.device)
 
     def _learn(self, batch: Batch, epoch: int) -> Logs:
         """One step of the learner; what breaks it is said with the step."""
@@ -235,7 +231,7 @@ class _Run:
             raise Diverged(f"step {self.step} (epoch {epoch}): {error}{self._last_good()}") from error
         self.step += 1
         self.unread.append(logs)
-        if self.task.device.type == "cpu" or len(self.unread) == MANY:  # elsewhere a look is a wait
+        if self.task.device.type in modules.PROMPT or len(self.unread) == MANY:
             self._read_logs()
         return logs
 
