@@ -91,7 +91,7 @@ def test_linear_models_are_exact(structure, outputs, seed):
     (x, y), model, prior, noise, precision, exact = regression(seed, outputs)
     method = Laplace("all", structure, tune="nothing")
     posterior = br.fit(model, (x, y.squeeze(1)), method, Gaussian(noise), prior, epochs=0)
-    assert abs(posterior.info["laplace"]["log_evidence"] - exact) < 1e-8 * abs(exact)
+    assert abs(posterior.info["diagnostics"]["log_evidence"] - exact) < 1e-8 * abs(exact)
     order = torch.arange(4 * outputs).view(outputs, 4)
     place = torch.cat([order[:, :3].flatten(), order[:, 3]])
     wanted = torch.block_diag(*[precision.inverse()] * outputs)[place][:, place]
@@ -157,7 +157,7 @@ def test_the_noise_of_the_largest_evidence_is_mackays():
     y = torch.sin(3 * x[:, 0]) + 0.2 * normal(0, 60)
     model = nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, 1)).double()
     posterior = br.fit(model, (x, y), Laplace("all"), prior=br.priors.Gaussian(1.0), epochs=100)
-    scale = posterior.info["laplace"]["prior_scale"]["0.weight"]
+    scale = posterior.info["diagnostics"]["prior_scale"]["0.weight"]
     gamma = posterior.precision.size - float(posterior.precision.variances.sum()) / scale**2
     residual = y - posterior.predict(x).mean
     assert abs(float(posterior.likelihood.noise) ** 2 / float(residual.square().sum() / (60 - gamma)) - 1) < 1e-4
@@ -214,4 +214,4 @@ def test_dense_laplace_is_the_gaussian_process_of_the_network(likelihood):
     torch.testing.assert_close(
         laplace.moments(new)[1].reshape(6, outputs, outputs), process.posterior(new).covariance, rtol=1e-7, atol=1e-9
     )
-    assert abs(laplace.info["laplace"]["log_evidence"] - process.log_marginal_likelihood()) < 1e-5
+    assert abs(laplace.info["diagnostics"]["log_evidence"] - process.log_marginal_likelihood()) < 1e-5

@@ -105,7 +105,7 @@ def test_held_out_data_choose_a_precision(precision):
     plain = br.fit(model, train, Laplace("all", tune="nothing"), **settings)
     score, other = (float(q.predict(val[0]).log_prob(val[1]).mean()) for q in (tuned, plain))
     assert score >= other
-    assert tuned.info["laplace"]["prior_scale"] != plain.info["laplace"]["prior_scale"]
+    assert tuned.info["diagnostics"]["prior_scale"] != plain.info["diagnostics"]["prior_scale"]
 
 
 def test_held_out_data_are_cut_off_where_they_are_needed():
@@ -123,8 +123,8 @@ def test_the_evidence_grows_when_it_is_looked_at_while_training():
     x, y = sinus()
     after = br.fit(mlp(1, 1), (x, y), Laplace("all", precision="layer"), epochs=60)
     during = br.fit(mlp(1, 1), (x, y), Laplace("all", precision="layer", every=5), epochs=60)
-    assert during.info["laplace"]["log_evidence"] > after.info["laplace"]["log_evidence"]
-    assert during.info["laplace"]["prior_scale"] != after.info["laplace"]["prior_scale"]
+    assert during.info["diagnostics"]["log_evidence"] > after.info["diagnostics"]["log_evidence"]
+    assert during.info["diagnostics"]["prior_scale"] != after.info["diagnostics"]["prior_scale"]
 
 
 def test_weights_that_are_drawn_are_those_of_the_gaussian():
@@ -138,7 +138,7 @@ def test_weights_that_are_drawn_are_those_of_the_gaussian():
 def test_fallbacks_are_told():
     model = nn.Sequential(nn.Linear(2, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 2))
     posterior = br.fit(model, br.data.moons(seed=0), Laplace("all", "kronecker"), epochs=2)
-    assert posterior.info["laplace"]["fallbacks"] == {"1": "dense: LayerNorm has no Kronecker form"}
+    assert posterior.info["diagnostics"]["fallbacks"] == {"1": "dense: LayerNorm has no Kronecker form"}
 
 
 def test_a_diagonal_posterior_is_the_prior_of_the_next():

@@ -10,7 +10,7 @@ from torch import nn
 
 import bayesrule as br
 from bayesrule import modules
-from bayesrule.methods import MAP, SWAG, Plan
+from bayesrule.methods import MAP, SWAG, Noise, Plan
 from bayesrule.methods.ensemble import EnsembleLearner
 from bayesrule.posteriors import Context, Dropout
 
@@ -112,7 +112,7 @@ def test_an_ensemble_pools_the_noise():
 def test_swag_has_the_moments_of_its_snapshots():
     method, plan = SWAG(rank=3, snapshots=5, burn_in=0.5), Plan(epochs=4, steps_per_epoch=5, batch_size=8)
     task = br.Task.create(mlp().double(), classes(40))
-    learner = method.start(task, plan)
+    learner = method.start(task, plan, Noise.on(task.device))
     path = []
     for epoch in range(4):
         for batch in task.batches(8, epoch):
@@ -129,7 +129,7 @@ def test_swag_has_the_moments_of_its_snapshots():
 
 def test_swag_before_its_first_snapshots_is_a_point():
     task = br.Task.create(mlp(), classes(40))
-    learner = SWAG().start(task, Plan(epochs=4, steps_per_epoch=5, batch_size=8))
+    learner = SWAG().start(task, Plan(epochs=4, steps_per_epoch=5, batch_size=8), Noise.on(task.device))
     assert learner.posterior().kind == "particles"
 
 
@@ -161,7 +161,7 @@ def test_dropout_has_the_variance_of_its_masks(seed):
 
 def test_members_start_apart():
     task = br.Task.create(mlp(), classes())
-    learner = br.methods.Ensemble(members=3).start(task, Plan(1, 1, 48))
+    learner = br.methods.Ensemble(members=3).start(task, Plan(1, 1, 48), Noise.on(task.device))
     assert isinstance(learner, EnsembleLearner)
     first = [modules.flatten(member.parameters) for member in learner.members]
     assert not torch.equal(first[0], first[1])

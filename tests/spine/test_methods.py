@@ -23,6 +23,7 @@ from bayesrule.methods import (
     Ensemble,
     Laplace,
     MCDropout,
+    Noise,
     Plan,
     Vadam,
 )
@@ -105,23 +106,26 @@ def test_state_goes_through_a_file_at_any_step(method, tmp_path):
     plan = Plan(epochs=3, steps_per_epoch=3, batch_size=16)
     batches = [b for epoch in range(3) for b in task.batches(16, epoch)]
 
+    noise = Noise.on(task.device)
+
     def run(learner, first):
         for step, batch in enumerate(batches[first:], first):
-            torch.manual_seed(step)
+            noise.seed(shared=100 + step, own=step)
             learner.step(batch)
-        return learner.posterior().state()
+        noise.seed(shared=0, own=0)
+        return learner.conclude(None).state()
 
-    torch.manual_seed(0)
-    whole = run(method.start(task, plan), 0)
+    noise.seed(shared=0, own=0)
+    whole = run(method.start(task, plan, noise), 0)
     for cut in (1, 4, 8):
-        torch.manual_seed(0)
-        learner = method.start(task, plan)
+        noise.seed(shared=0, own=0)
+        learner = method.start(task, plan, noise)
         for step, batch in enumerate(batches[:cut]):
-            torch.manual_seed(step)
+            noise.seed(shared=100 + step, own=step)
             learner.step(batch)
         files.save(tmp_path / "state", learner.state_dict(), "state")
-        torch.manual_seed(99)
-        fresh = method.start(task, plan)
+        noise.seed(shared=99, own=99)
+        fresh = method.start(task, plan, noise)
         fresh.load_state_dict(files.load(tmp_path / "state", "state"))
         assert equal(run(fresh, cut), whole), f"cut after step {cut}"
 

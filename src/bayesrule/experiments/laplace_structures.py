@@ -101,7 +101,7 @@ def look(question: Network, data_dir: str | None) -> Row:
         seconds = time.process_time() - began
         assert isinstance(posterior, Linearised)
         drawn = Gaussian(posterior.mean, posterior.precision, posterior.fixed, posterior.context)  # the same, as it is
-        story = posterior.info["laplace"]
+        story = posterior.info["diagnostics"]
         about = {"log_evidence": story["log_evidence"], "prior_scale": max(story["prior_scale"].values())}  # all alike
         return about | {"epochs": seconds / epoch, TANGENT: scores(posterior), WEIGHTS: scores(drawn)}
 

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from bayesrule import modules, optim
 from bayesrule.data import Batch
-from bayesrule.methods.base import Logs, Method, Plan
-from bayesrule.methods.gradient import GradientLearner
-from bayesrule.optim import Group, Natural, Schedule
+from bayesrule.methods.base import Logs, Method, Plan, context
+from bayesrule.methods.gradient import GradientLearner, Trained
+from bayesrule.optim import Natural, Schedule, schedule
 from bayesrule.posteriors import Gaussian
+from bayesrule.seeds import Noise
+from bayesrule.structures import Diagonal
 from bayesrule.task import Task
 
 Groups = list[dict[str, Any]]
@@ -45,7 +47,7 @@ class _NaturalMethod(Method):
             raise ValueError(f"tempering must be the share of steps that it takes, from 0 to 1, not {self.tempering}")
         if not (math.isfinite(self.initial_std) and self.initial_std > 0):
             raise ValueError(f"initial_std must be positive and finite, not {self.initial_std}")
-        Group(lr=self.lr, schedule=self.schedule)
+        schedule(self.schedule)
         known = {"lr": self.lr, "ess": 1.0, "hess_init": 1.0, "params": []}
         optim.natural.check({**optim.natural.DEFAULTS, **self._settings(1), **known})
 
@@ -58,7 +60,7 @@ class _NaturalMethod(Method):
             "augmentation": self.augmentation,
         }
 
-    def start(self, task: Task, plan: Plan) -> NaturalLearner:
+    def start(self, task: Task, plan: Plan, noise: Noise) -> NaturalLearner:
         """Train a copy of the module."""
         network = modules.training_mode(copy.deepcopy(task.model))
         watched = {"model": network} if self.kind in (optim.VOGN, optim.OGN) else {}
@@ -66,7 +68,7 @@ class _NaturalMethod(Method):
             prior_groups(task, network, self),
             lr=self.lr,
             ess=float(task.data.n),
-            seed=int(torch.randint(2**62, ())),
+            seed=noise.integer(),
             temperature=task.temperature,
             hess_init=task.weight / (self.augmentation * self.initial_std**2),
             **self._settings(plan.steps),
@@ -106,33 +108,34 @@ class NaturalLearner(GradientLearner):
     """Gradients of the likelihood at drawn weights; the prior is the optimiser's weight decay."""
 
     def __init__(self, task: Task, plan: Plan, network: nn.Module, optimizer: Natural, method: _NaturalMethod) -> None:
-        group = Group(lr=method.lr, schedule=method.schedule)
-        super().__init__(task, plan, network, [(optimizer, group)])
+        super().__init__(task, plan, network, [Trained(optimizer, method.lr, schedule(method.schedule))])
         self.optimizer, self.method = optimizer, method
 
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Mean −log p(y|f)."""
-        nll = self.task.nll(modules.call(self.network, batch.x), batch.y, self.likelihood)
+        nll = self.task.nll(self.task.outputs(self.network, batch.x), batch.y, self.likelihood)
         return nll, {"loss": nll.detach()}
 
     def backward(self, batch: Batch) -> Logs:
-        """Gradients at one draw of the weights after another."""
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-        total = torch.zeros(())
+        """Gradients at one draw of the weights after another; `sampled` forgets those of the step before."""
+        for value in self.unknowns.values():
+            value.grad = None
+        losses = []
         for _ in range(self.method.samples):
             with self.optimizer.sampled():
-                loss, logs = self.objective(batch)
-                self._differentiate(loss)
-            total = total + logs["loss"] / self.method.samples
-        _scale_gradients(self.unknowns.values(), 1 / self.method.samples)
-        return {"loss": total}
+                loss, _ = self.objective(batch)
+                if self.optimizer.twice:
+                    self._differentiate_twice(loss)
+                else:
+                    loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        if len(losses) == 1:
+            return {"loss": losses[0]}
+        _scale_gradients(self.unknowns.values(), 1 / len(losses))
+        return {"loss": torch.stack(losses).mean()}
 
-    def _differentiate(self, loss: Tensor) -> None:
-        """Gradients into the parameters; `backward` would warn of gradients that can be differentiated again."""
-        if not self.optimizer.twice:
-            loss.backward()  # type: ignore[no-untyped-call]
-            return
+    def _differentiate_twice(self, loss: Tensor) -> None:
+        """Gradients that can be differentiated again; `backward` would warn of them."""
         weights, unknowns = list(modules.parameters(self.network).values()), list(self.unknowns.values())
         grads = torch.autograd.grad(loss, [*weights, *unknowns], create_graph=True, allow_unused=True)
         for p, grad in zip(weights, grads, strict=False):
@@ -142,7 +145,10 @@ class NaturalLearner(GradientLearner):
 
     def posterior(self) -> Gaussian:
         """The diagonal Gaussian over the module's parameters."""
-        return self.optimizer.to_posterior(self.network, self.learnt(), self.task.data.scaling)
+        mean, deviations = modules.parameters(self.network), self.optimizer.deviations
+        precision = modules.flatten({name: deviations[name] for name in mean}).pow(-2)
+        about = context(self.task, self.learnt())
+        return Gaussian(modules.copies(mean), Diagonal(precision), modules.copies(modules.fixed(self.network)), about)
 
 
 def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:

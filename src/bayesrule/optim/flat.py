@@ -103,15 +103,15 @@ class Flat:
             torch.add(p.data, d, alpha=scale, out=w)
             p.data = w
 
-    def check_dense(self) -> None:
-        """Refuse gradients that are not ordinary tensors."""
-        for p, name in zip(self.params, self.names, strict=True):
-            if p.grad is not None and p.grad.layout != torch.strided:
-                raise TypeError(f"the gradient of parameter {name!r} is sparse: use Embedding(..., sparse=False)")
-
     def grads(self) -> list[Tensor]:
         """The gradients of all parameters; zero for one that the loss does not depend on."""
-        return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
+        found = []
+        for p, name in zip(self.params, self.names, strict=True):
+            grad = torch.zeros_like(p) if p.grad is None else p.grad
+            if grad.layout != torch.strided:
+                raise TypeError(f"the gradient of parameter {name!r} is sparse: use Embedding(..., sparse=False)")
+            found.append(grad)
+        return found
 
     def average(self, seen: Tensor, draws: int) -> None:
         """Take in the ``draws``-th draw: gradients and what is seen are averages over draws from now on."""
