@@ -127,7 +127,7 @@ def _peek(model: nn.Module, data: Data) -> tuple[Batch, Tensor]:
     """The first examples and the model's outputs on them; the model's state is left as it was."""
     batch = next(iter(data.ordered(64)))
     batch = next(iter(data.ordered(inputs.block(batch.x))))
-    model = copy.deepcopy(model).eval()
+    model = modules.twin(model).eval()
     with torch.no_grad():
         outputs = modules.try_call(model, batch.x)
     if not bool(outputs.isfinite().all()):

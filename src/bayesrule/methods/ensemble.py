@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import ClassVar
@@ -96,6 +95,6 @@ class EnsembleLearner(Learner):
 
 
 def _fresh(task: Task) -> Task:
-    model = copy.deepcopy(task.model)
+    model = modules.twin(task.model)
     modules.reinitialise(model)
     return task.with_model(model)

@@ -48,7 +48,7 @@ class GradientLearner(Learner):
 
     def tensors(self) -> Parameters:
         """All of the network that changes: what is learnt, and buffers that follow along."""
-        return modules.parameters(self.network) | modules.fixed(self.network)
+        return modules.parameters(self.network) | modules.buffers(self.network)
 
     def active(self) -> list[Optimizer]:
         """The optimisers that take this step."""

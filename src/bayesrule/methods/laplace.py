@@ -254,7 +254,7 @@ class LaplaceLearner(Learner):
             "fallbacks": dict(found.fallbacks),
         }
         context = Context(task.model, likelihood.with_unknowns(unknowns), task.data.scaling, {"laplace": info})
-        rest = {k: p for k, p in self.base.parameters.items() if k not in own} | modules.fixed(self.base.network)
+        rest = {k: p for k, p in self.base.parameters.items() if k not in own} | modules.buffers(self.base.network)
         parts = modules.copies(own), evidence.covariance(tuning), modules.copies(rest), context
         return Gaussian(*parts) if self.method.predictive == WEIGHTS else Linearised(*parts, self.method.predictive)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -61,7 +60,7 @@ class _NaturalMethod(Method):
 
     def start(self, task: Task, plan: Plan) -> NaturalLearner:
         """Train a copy of the module."""
-        network = modules.training_mode(copy.deepcopy(task.model))
+        network = modules.training_mode(modules.twin(task.model))
         watched = {"model": network} if self.kind in (optim.VOGN, optim.OGN) else {}
         optimizer = self.kind(
             prior_groups(task, network, self),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -56,7 +55,7 @@ class PointLearner(GradientLearner):
     """The weights of one network, and what is unknown of the likelihood, by gradients."""
 
     def __init__(self, task: Task, plan: Plan, group: Group) -> None:
-        network = modules.training_mode(copy.deepcopy(task.model))
+        network = modules.training_mode(modules.twin(task.model))
         self.parameters = modules.parameters(network)
         super().__init__(task, plan, network, [(list(self.parameters.values()), group)])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -128,7 +127,7 @@ class SWAGLearner(Learner):
         factor = torch.stack(self.deviations, 1) / math.sqrt(2 * (len(self.deviations) - 1))
         mean = modules.copies(modules.unflatten(self.mean, self.base.parameters))
         about = context(task, self.base.learnt())
-        gaussian = Gaussian(mean, LowRank(variance, factor), modules.copies(modules.fixed(network)), about)
+        gaussian = Gaussian(mean, LowRank(variance, factor), modules.copies(modules.buffers(network)), about)
         return self._particles(gaussian) if modules.has_batch_norm(network) else gaussian
 
     def _particles(self, gaussian: Gaussian) -> Particles:
@@ -136,7 +135,7 @@ class SWAGLearner(Learner):
         networks = []
         generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
         for state in gaussian.draw(PARTICLES, generator):
-            network = copy.deepcopy(self.base.task.model)
+            network = modules.twin(self.base.task.model)
             network.load_state_dict(state, strict=False)
             batches = self.base.task.data.ordered(self.base.plan.batch_size)
             modules.refresh_batch_norm(network, (batch.x for batch in batches))

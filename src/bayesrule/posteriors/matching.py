@@ -25,7 +25,7 @@ def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
         return posterior
     targets = context.scaling.targets
     with torch.no_grad():
-        outputs = posterior.outputs(posterior.inputs(held.x), samples, torch.Generator().manual_seed(0)).double()
+        outputs = posterior.marginals(posterior.inputs(held.x), samples, torch.Generator().manual_seed(0)).double()
     y = held.y.double() if targets is None else targets.forward(held.y.double())
     optimizer = torch.optim.LBFGS(unknowns.values(), max_iter=100, line_search_fn="strong_wolfe")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import torch
@@ -40,6 +39,6 @@ def check(task: Task, held: Batch) -> None:
     x = inputs.each(lambda t: t[:1], held.x)
     x = x if scaling.inputs is None else inputs.each(scaling.inputs.forward, x)
     with torch.no_grad():
-        outputs = modules.try_call(copy.deepcopy(task.model).eval(), inputs.to(x, modules.dtype_of(task.model)))
+        outputs = modules.try_call(modules.shell(task.model).eval(), inputs.to(x, modules.dtype_of(task.model)))
     y = held.y if scaling.targets is None else scaling.targets.forward(held.y)
     task.likelihood.check(outputs.expand(len(held.y), *outputs.shape[1:]), y)
