@@ -35,6 +35,10 @@ class Masks(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.generator, self.alone, self.check = torch.Generator().manual_seed(seed), alone, check
         self.shapes: list[Shape] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch imports its compiler for the first mask, for a second or more
+
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

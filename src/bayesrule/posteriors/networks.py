@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from bayesrule import modules
 from bayesrule.data import Inputs, inputs
@@ -24,10 +26,12 @@ Function: TypeAlias = Callable[[nn.Module, Any, Inputs], Tensor]
 
 MEMORY = 4 * 2**30  # bytes that one prediction's outputs may take
 FEW = 16
-"""Examples up to which many networks are run at once.
+"""Examples up to which many networks may be run at once."""
+LIGHT = 2**24
+"""Floating-point operations of a pass up to which many networks are run at once.
 
-With so few, a pass of one network is mostly the overhead of its calls, and `torch.vmap` over stacked weights makes 1.2
-to 5 times fewer of them; from about 32 examples on the time goes into the products, which one network does as fast.
+A light pass is mostly the overhead of its calls, and `torch.vmap` over stacked weights takes 0.1 to 0.9 of the loop's
+time. In a heavy one the products count: one network does them as fast, and convolutions faster by far.
 """
 _ONE_AT_A_TIME = RLock()
 
@@ -43,6 +47,7 @@ class Runner:
         self.model, self.function = model, function
         self.vectorises: bool | None = None  # whether the function can be run by vmap; None: nobody has tried
         self._shells: list[nn.Module] = []
+        self._work: dict[tuple[torch.Size, ...], int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the shells, which are made again."""
@@ -66,9 +71,18 @@ class Runner:
 
     def many(self, weights: Parameters, x: Inputs) -> Tensor:
         """Outputs [K, B, ...] under weights [K, ...]: by vmap where it can run the module, else by the loop."""
-        if self.vectorises is None:
-            return self._first(weights, x)
-        return self._at_once(weights, x) if self.vectorises else self._loop(weights, x)
+        if self.vectorises is False or not self._light(x):
+            return self._loop(weights, x)
+        return self._first(weights, x) if self.vectorises is None else self._at_once(weights, x)
+
+    def _light(self, x: Inputs) -> bool:
+        """Whether a pass over these examples is light, by the work of the first one."""
+        shapes = tuple(part.shape[1:] for _, part in inputs.named(x))
+        if shapes not in self._work:
+            with self._shell() as shell, torch.no_grad(), Work() as work:  # type: ignore[no-untyped-call]
+                modules.try_call(shell, inputs.each(lambda t: t[:1], x))
+            self._work[shapes] = work.operations
+        return inputs.length(x) * self._work[shapes] <= LIGHT
 
     def _first(self, weights: Parameters, x: Inputs) -> Tensor:
         """Try vmap, and hold its first network against the loop's. Inputs that do not fit decide nothing."""
@@ -91,6 +105,32 @@ class Runner:
     def _loop(self, weights: Parameters, x: Inputs) -> Tensor:
         count = len(next(iter(weights.values())))
         return torch.stack([self.one({name: w[k] for name, w in weights.items()}, x) for k in range(count)])
+
+
+class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within this block the floating-point operations of products and convolutions are counted.
+
+    >>> with Work() as work:
+    ...     _ = nn.Linear(3, 2)(torch.ones(5, 3))
+    >>> work.operations
+    60
+    """
+
+    operations = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch imports its compiler, for a second or more
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, and count what it takes."""
+        result = func(*args, **(kwargs or {}))
+        count = flop_registry.get(func.overloadpacket)
+        if count is not None:
+            self.operations += count(*args, **(kwargs or {}), out_val=result)
+        return result
 
 
 def _alike(found: Tensor, wanted: Tensor) -> bool:
