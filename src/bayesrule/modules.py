@@ -1,12 +1,14 @@
 """A module as a function of its named parameters.
 
-Parameters are ``dict[str, Tensor]`` by the module's own names: trainable ones only, a shared tensor once. What is
-frozen and what is a buffer is the module's *fixed* state and travels beside them. Nothing here changes the module it
-is given, except `reinitialise` and `refresh_batch_norm`, whose purpose that is.
+Parameters are ``dict[str, Tensor]`` by the module's own names: trainable ones only, a shared tensor once. Buffers
+travel with them. Frozen parameters belong to the module: its copies share them, and files know them by their digests.
+Nothing here changes the module it is given, except `reinitialise` and `refresh_batch_norm`, whose purpose that is.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -26,10 +28,60 @@ def parameters(module: nn.Module) -> Parameters:
     return {name: p for name, p in module.named_parameters() if p.requires_grad}
 
 
-def fixed(module: nn.Module) -> Parameters:
-    """Frozen parameters and buffers by name: what a fit leaves alone or, like BatchNorm's statistics, follows along."""
-    frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
-    return frozen | dict(module.named_buffers())
+def frozen(module: nn.Module) -> Parameters:
+    """The parameters that no fit changes, by name, each shared tensor once."""
+    return {name: p for name, p in module.named_parameters() if not p.requires_grad}
+
+
+def buffers(module: nn.Module) -> Parameters:
+    """Buffers by name: what, like BatchNorm's statistics, follows the parameters along."""
+    return dict(module.named_buffers())
+
+
+def snapshot(module: nn.Module) -> Parameters:
+    """Copies of all that a fit may change: trainable parameters and buffers."""
+    return copies(parameters(module) | buffers(module))
+
+
+def twin(module: nn.Module, shared: Iterable[Tensor] | None = None) -> nn.Module:
+    """A copy that has the ``shared`` tensors in common with the module: None, its frozen parameters.
+
+    >>> module = nn.Sequential(nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 2))
+    >>> other = twin(module)
+    >>> other[0].weight is module[0].weight, other[1].weight is module[1].weight
+    (True, False)
+    """
+    common = frozen(module).values() if shared is None else shared
+    return copy.deepcopy(module, {id(tensor): tensor for tensor in common})
+
+
+def shell(module: nn.Module) -> nn.Module:
+    """A copy of the module's layers that has all tensors in common with it."""
+    return twin(module, [*module.parameters(), *module.buffers()])
+
+
+def digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """A short SHA-256 of the dtype, shape and bytes of every tensor, by name.
+
+    >>> digests({"w": torch.zeros(2)}) == digests({"w": torch.zeros(2)}) != digests({"w": torch.zeros(2, 1)})
+    True
+    """
+    found = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        digest = hashlib.sha256(f"{plain.dtype} {list(plain.shape)}".encode())
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+        found[name] = digest.hexdigest()[:16]
+    return found
+
+
+def freeze_like(module: nn.Module, known: Mapping[str, str]) -> str | None:
+    """Freeze the parameters whose `digests` are known, and no others; the name of one that differs, or None."""
+    given = dict(module.named_parameters())
+    for name, p in given.items():
+        p.requires_grad_(name not in known)
+    found = digests({name: given[name] for name in known})
+    return next((name for name in known if found[name] != known[name]), None)
 
 
 def copies(tensors: Mapping[str, Tensor]) -> Parameters:

@@ -122,7 +122,7 @@ def test_what_all_logits_share_does_not_enter_the_draws():
     posterior = br.fit(model, data, method, prior=prior, epochs=0)
     x = posterior.inputs(data[0][:4])
     _, covariance = posterior.moments(x)
-    points = posterior.outputs(x, 64, torch.Generator().manual_seed(0))
+    points = posterior.marginals(x, 64, torch.Generator().manual_seed(0))
     exact = covariance[:, 0, 0] + covariance[:, 1, 1] - 2 * covariance[:, 0, 1]
     torch.testing.assert_close((points[..., 0] - points[..., 1]).var(0, correction=0), exact, rtol=1e-5, atol=0)
 

@@ -12,7 +12,7 @@ import bayesrule as br
 from bayesrule.curvature import jacobians
 from bayesrule.likelihoods import Bernoulli, Categorical, Poisson
 from bayesrule.posteriors import Context, Gaussian, Linearised
-from bayesrule.posteriors.linearised import bridge, draws, normals, probit, probit_of_classes
+from bayesrule.posteriors.marginals import bridge, draws, normals, probit, probit_of_classes
 from bayesrule.structures import Diagonal
 
 DOUBLE = torch.float64
@@ -127,14 +127,15 @@ def test_a_segmentation_network_is_drawn_as_a_whole():
         nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 3, 1)).double(),
         normal(0, 5, 1, 6, 6),
     )
-    found = posterior(model, Categorical()).outputs(x, 4, generator(3))
+    tangent = posterior(model, Categorical())
+    found = tangent.outputs(x, 4, generator(3))
     assert found.shape == (4, 5, 3, 6, 6)
-    size = sum(p.numel() for p in model.parameters())
-    structure, noise = Diagonal(torch.full((size,), 50.0, dtype=DOUBLE)), generator(3)
     j = jacobians(model, x)
-    for each in found:
-        wanted = model(x).detach() + (j @ structure.sample(1, noise)[0]).view(5, 3, 6, 6)
-        torch.testing.assert_close(each, wanted)
+    for each, network in zip(found, tangent.networks(4, generator(3)), strict=True):
+        direction = network.drawn.weights[network.index]
+        torch.testing.assert_close(each, model(x).detach() + (j @ direction).view(5, 3, 6, 6))
+    marginals = tangent.marginals(x, 4, generator(3))
+    assert torch.equal(marginals, found)
     prediction = posterior(model, Categorical()).predict(x)
     assert prediction.label.shape == (5, 6, 6)
     with pytest.raises(ValueError, match="link 'probit' is for up to 64 outputs"):

@@ -13,7 +13,7 @@ import bayesrule as br
 from bayesrule import modules
 from bayesrule.files import FileError
 from bayesrule.methods import MAP, SWAG, Ensemble, MCDropout
-from bayesrule.posteriors import Context, Gaussian, Particles, base
+from bayesrule.posteriors import Context, Gaussian, Particles, networks
 from bayesrule.structures import Diagonal
 
 X, Y = classes()
@@ -76,7 +76,7 @@ def posterior(seed=0):
 def test_prediction_does_not_depend_on_chunks(monkeypatch):
     p = posterior()
     whole = p.predict(X).probs
-    monkeypatch.setattr(base.inputs, "block", lambda x: 7)
+    monkeypatch.setattr(networks.inputs, "block", lambda x: 7)
     torch.testing.assert_close(p.predict(X).probs, whole)
 
 
@@ -99,7 +99,7 @@ def test_prediction_follows_a_permutation_of_the_inputs(order):
 
 
 def test_too_large_a_prediction_is_refused_in_words(monkeypatch):
-    monkeypatch.setattr(base, "MEMORY", 32 * 10 * 3 * 4)
+    monkeypatch.setattr(networks, "MEMORY", 32 * 10 * 3 * 4)
     with pytest.raises(MemoryError, match="predict at most 10 examples at a time"):
         posterior().predict(X)
 
@@ -132,8 +132,8 @@ def test_a_mixture_takes_as_many_from_each():
 def test_particles_are_spread_evenly():
     states = [{"w": torch.tensor(float(i))} for i in range(10)]
     p = Particles(states, Context(mlp(), br.likelihoods.Categorical()))
-    assert [int(s["w"]) for s in p.draw(5, torch.Generator())] == [0, 2, 4, 6, 8]
-    assert len(list(p.draw(99, torch.Generator()))) == 10
+    assert [int(network.args[0]["w"]) for network in p.networks(5, torch.Generator())] == [0, 2, 4, 6, 8]
+    assert len(list(p.networks(99, torch.Generator()))) == p.count(99) == 10
 
 
 def test_std_by_name():

@@ -5,7 +5,6 @@ Only gradients of the layers' outputs are asked of autograd, so that no gradient
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,8 +58,8 @@ class Watched:
 
     def __init__(self, model: nn.Module, names: Iterable[str] | None = None) -> None:
         check_weights(model)
-        self.model = copy.deepcopy(model).eval()
         wanted = set(modules.parameters(model) if names is None else names)
+        self.model = modules.twin(model, [p for name, p in modules.frozen(model).items() if name not in wanted]).eval()
         for name, p in self.model.named_parameters():
             p.requires_grad_(name in wanted)
             p.grad = None

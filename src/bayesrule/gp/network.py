@@ -20,7 +20,7 @@ from bayesrule.gp.variances import aleatoric, epistemic
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
-from bayesrule.posteriors.linearised import predict_normal
+from bayesrule.posteriors.marginals import predict_normal
 from bayesrule.predictions import Prediction
 from bayesrule.priors import Prior
 from bayesrule.structures import Diagonal

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -72,7 +71,7 @@ class BBB(Method):
 
     def start(self, task: Task, plan: Plan, noise: Noise) -> VariationalLearner:
         """Train means and deviations of a copy of the module."""
-        model = modules.training_mode(copy.deepcopy(task.model))
+        model = modules.training_mode(modules.twin(task.model))
         with noise.drawn_alike():  # first means, if they are not the module's own
             network = bayesianize(model, task.prior, self.estimator, self.gradient, self.initial_std, self.initial_mean)
         network.settle(*modules.arguments(next(task.ordered(plan.batch_size)).x))
@@ -119,10 +118,9 @@ class VariationalLearner(GradientLearner):
         return layers
 
     def tensors(self) -> Parameters:
-        """Means, deviations, and the module's fixed state under its own names."""
-        fixed = modules.fixed(self.network.module)
+        """Means, deviations, and the module's buffers under their own names."""
         learnt = {"q.mean": self.network.mean, "q.rho": self.network.rho}
-        return learnt | {name: t for name, t in fixed.items() if name not in self.network.like}
+        return learnt | modules.buffers(self.network.module)
 
     def turn(self, index: int) -> tuple[bool, History]:
         """Means (0) and deviations (1) together or by turns; what is unknown of the likelihood (2) always."""

@@ -12,7 +12,7 @@ from bayesrule.methods.base import Learner, Logs, Method, Plan, context
 from bayesrule.methods.point import PointLearner
 from bayesrule.optim import Group
 from bayesrule.posteriors import Dropout, Posterior
-from bayesrule.posteriors.dropout import dropping
+from bayesrule.posteriors.dropout import let_drop
 from bayesrule.seeds import Noise
 from bayesrule.task import Task
 
@@ -37,21 +37,19 @@ class MCDropout(Method):
 
     def start(self, task: Task, plan: Plan, noise: Noise) -> DropoutLearner:
         """MAP with dropout; a module with nothing to drop is refused here."""
-        with dropping(task.model, self.rate):
-            pass
         return DropoutLearner(PointLearner(task, plan, Group(lr=self.lr)), self.rate)
 
 
 class DropoutLearner(Learner):
-    """A point learner whose network drops."""
+    """A point learner whose network drops, every example under a mask of its own."""
 
     def __init__(self, base: PointLearner, rate: float) -> None:
         self.base, self.rate = base, rate
+        let_drop(base.network, rate)
 
     def step(self, batch: Batch) -> Logs:
         """A step under fresh masks."""
-        with dropping(self.base.network, self.rate):
-            return self.base.step(batch)
+        return self.base.step(batch)
 
     def state_dict(self) -> Tree:
         """The point learner's."""
@@ -63,6 +61,4 @@ class DropoutLearner(Learner):
 
     def posterior(self) -> Posterior:
         """The trained weights under masks."""
-        network = self.base.network
-        weights = modules.copies(modules.parameters(network) | modules.fixed(network))
-        return Dropout(weights, self.rate, context(self.base.task, self.base.learnt()))
+        return Dropout(modules.snapshot(self.base.network), self.rate, context(self.base.task, self.base.learnt()))

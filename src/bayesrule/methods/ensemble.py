@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import ClassVar
@@ -39,7 +38,7 @@ class Ensemble(Method):
     def start(self, task: Task, plan: Plan, noise: Noise) -> EnsembleLearner:
         """Start each member from weights drawn anew, the same ones in all processes."""
         members = []
-        fresh = task.with_model(copy.deepcopy(task.model))
+        fresh = task.with_model(modules.twin(task.model))
         for _ in range(self.members):
             with noise.drawn_alike():
                 modules.reinitialise(fresh.model)

@@ -68,7 +68,7 @@ class GradientLearner(Learner):
 
     def tensors(self) -> Parameters:
         """All of the network that changes: what is learnt, and buffers that follow along."""
-        return modules.parameters(self.network) | modules.fixed(self.network)
+        return modules.parameters(self.network) | modules.buffers(self.network)
 
     def turn(self, index: int) -> tuple[bool, History]:
         """Whether a group of parameters is trained in this step, and the epochs that its schedule looks at."""

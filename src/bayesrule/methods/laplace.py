@@ -260,7 +260,7 @@ class End:
             prior_scale=self.evidence.prior_scales(tuning),
             fallbacks=dict(self.found.fallbacks),
         )
-        rest = {k: p for k, p in base.parameters.items() if k not in own} | modules.fixed(base.network)
+        rest = {k: p for k, p in base.parameters.items() if k not in own} | modules.buffers(base.network)
         parts = modules.copies(own), self.evidence.precision(tuning), modules.copies(rest), about
         predictive = self.learner.method.predictive
         return Gaussian(*parts) if predictive == WEIGHTS else Linearised(*parts, predictive)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -62,7 +61,7 @@ class _NaturalMethod(Method):
 
     def start(self, task: Task, plan: Plan, noise: Noise) -> NaturalLearner:
         """Train a copy of the module."""
-        network = modules.training_mode(copy.deepcopy(task.model))
+        network = modules.training_mode(modules.twin(task.model))
         watched = {"model": network} if self.kind in (optim.VOGN, optim.OGN) else {}
         optimizer = self.kind(
             prior_groups(task, network, self),
@@ -148,7 +147,7 @@ class NaturalLearner(GradientLearner):
         mean, deviations = modules.parameters(self.network), self.optimizer.deviations
         precision = modules.flatten({name: deviations[name] for name in mean}).pow(-2)
         about = context(self.task, self.learnt())
-        return Gaussian(modules.copies(mean), Diagonal(precision), modules.copies(modules.fixed(self.network)), about)
+        return Gaussian(modules.copies(mean), Diagonal(precision), modules.copies(modules.buffers(self.network)), about)
 
 
 def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -60,7 +59,7 @@ class PointLearner(GradientLearner):
     """
 
     def __init__(self, task: Task, plan: Plan, group: Group) -> None:
-        network = modules.training_mode(copy.deepcopy(task.model))
+        network = modules.training_mode(modules.twin(task.model))
         self.parameters = modules.parameters(network)
         self.prior = task.prior
         super().__init__(task, plan, network, [Trained.by(group, self.parameters.values())])

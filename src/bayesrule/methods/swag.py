@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -144,14 +143,14 @@ class SWAGLearner(Learner):
         mean = modules.copies(modules.unflatten(self.mean, self.base.parameters))
         about = context(task, self.base.learnt())
         precision = LowRank(variance, factor, of="covariance")
-        return Gaussian(mean, precision, modules.copies(modules.fixed(network)), about)
+        return Gaussian(mean, precision, modules.copies(modules.buffers(network)), about)
 
     def _particles(self, gaussian: Gaussian) -> Particles:
         """Samples of the Gaussian, each with the statistics that its weights give on the training data."""
         networks = []
         generator = torch.Generator(self.mean.device).manual_seed(self.noise.integer())
         for state in gaussian.draw(PARTICLES, generator):
-            network = copy.deepcopy(self.base.task.model)
+            network = modules.twin(self.base.task.model)
             network.load_state_dict(state, strict=False)
             batches = self.base.task.ordered(self.base.plan.batch_size)
             modules.refresh_batch_norm(network, (batch.x for batch in batches))

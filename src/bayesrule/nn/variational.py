@@ -97,7 +97,7 @@ class Variational(nn.Module):
     ) -> None:
         super().__init__()
         self.prior, self.estimator, self.gradient = prior, estimator, gradient
-        self.module = copy.deepcopy(module)
+        self.module = modules.twin(module)
         self.like = modules.copies(modules.parameters(module))
         fast = fast_layers(self.module) if ESTIMATORS[estimator] else {}
         self.fast = {path: Bare(layer) for path, layer in fast.items()}
@@ -277,13 +277,14 @@ class Variational(nn.Module):
         """q as a Gaussian posterior over the parameters of the original module."""
         std = softplus(self.rho).detach()
         self._check_range(std)
-        model = copy.deepcopy(self.module)
+        frozen = [p for name, p in self.module.named_parameters() if name not in self.like]
+        model = modules.twin(self.module, frozen)
         for name, p in model.named_parameters():
             p.requires_grad_(name in self.like)
         return Gaussian(
             modules.copies(self.means),
             Diagonal(std.square().reciprocal()),
-            modules.copies(modules.fixed(model)),
+            modules.copies(modules.buffers(model)),
             Context(model, likelihoods.choose(likelihood), scaling or Scaling()),
         )
 

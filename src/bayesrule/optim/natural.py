@@ -14,7 +14,6 @@ step is a few kernels whatever the number of parameters.
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -314,13 +313,16 @@ class Natural(Optimizer):
         return self._layout()
 
     def to_posterior(self, model: nn.Module, likelihood: str | Likelihood, scaling: Scaling | None = None) -> Gaussian:
-        """q as a posterior over the module's parameters; those that this optimiser does not train are fixed."""
+        """q as a posterior over the module's parameters; those that this optimiser does not train are frozen.
+
+        Frozen parameters are shared with the module, all else is copied.
+        """
         deviations = self.deviations
         spread = {
             id(p): deviations[name] for flat in self._flats for p, name in zip(flat.params, flat.names, strict=True)
         }
         own = {name: id(p) for name, p in model.named_parameters()}
-        twin = copy.deepcopy(model)
+        twin = modules.twin(model, [p for p in modules.frozen(model).values() if id(p) not in spread])
         for name, p in twin.named_parameters():
             p.requires_grad_(own[name] in spread)
         mean = modules.copies(modules.parameters(twin))
@@ -328,7 +330,7 @@ class Natural(Optimizer):
             raise ValueError("the optimiser trains none of the model's parameters: pass the model it was made for")
         precision = modules.flatten({name: spread[own[name]].detach() for name in mean}).pow(-2)
         about = Context(twin, likelihoods.choose(likelihood), scaling or Scaling())
-        return Gaussian(mean, Diagonal(precision), modules.copies(modules.fixed(twin)), about)
+        return Gaussian(mean, Diagonal(precision), modules.copies(modules.buffers(twin)), about)
 
     def state_dict(self) -> dict[str, Any]:
         """What torch's optimisers have, and where steps and noise stand."""

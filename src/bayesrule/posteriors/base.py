@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,20 +16,22 @@ from bayesrule import files, likelihoods, modules
 from bayesrule.data import Inputs, Scaling, as_inputs, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.modules import Parameters
 from bayesrule.naming import from_spec, to_spec, unknown
+from bayesrule.posteriors.networks import Network, stack
 from bayesrule.predictions import Prediction
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-MEMORY = 4 * 2**30  # bytes that one prediction's outputs may take
 KINDS: dict[str, type[Posterior]] = {}  # every kind of posterior that a file can hold
 
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What a posterior needs beside its own distribution: the module, p(y|f), the data's scaling, and its story."""
+    """What a posterior needs beside its own distribution: the module, p(y|f), the data's scaling, and its story.
+
+    The module's frozen parameters are those of every network; posteriors of one module share them.
+    """
 
     model: nn.Module
     likelihood: Likelihood
@@ -41,7 +42,7 @@ class Context:
 class Posterior(ABC):
     """A distribution over a module's parameters, and so over its outputs.
 
-    A kind of posterior says how to give `outputs`, and its own tensors (`state`, `from_state`). The rest is here.
+    A kind of posterior says how to draw `networks`, and its own tensors (`state`, `from_state`). The rest is here.
     """
 
     kind: ClassVar[str]
@@ -53,11 +54,32 @@ class Posterior(ABC):
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.model = copy.deepcopy(context.model).eval().requires_grad_(False)
+        self.model = modules.twin(context.model).eval().requires_grad_(False)
 
     @abstractmethod
+    def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
+        """Draws from the posterior, at most ``count``; each is one function for all inputs, in the network's units.
+
+        For a network f: f(x) joins f(x[:5]) and f(x[5:]), and f(x) again is the same.
+        """
+
+    def count(self, samples: int) -> int:
+        """How many `networks` there are when ``samples`` are asked for."""
+        return samples
+
     def outputs(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
-        """Network outputs [S, B, ...] under at most ``samples`` sampled networks; x is in the network's units."""
+        """Outputs [S, B, ...] of at most ``samples`` networks, each the same for all of x, in the network's units.
+
+        Columns are joint draws: f_s(x_1), f_s(x_2), … belong to the network s.
+        """
+        return stack(self.networks(samples, generator), x, self.count(samples))
+
+    def marginals(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
+        """Outputs [S, B, ...] whose law is right for every example on its own: all that a prediction asks for.
+
+        They are the `outputs`, unless a kind knows the law in closed form.
+        """
+        return self.outputs(x, samples, generator)
 
     @abstractmethod
     def state(self) -> Tree:
@@ -98,7 +120,7 @@ class Posterior(ABC):
 
     def prediction(self, x: Inputs, samples: int, generator: torch.Generator) -> Prediction:
         """`predict` in the network's units."""
-        outputs = self.outputs(x, samples, generator)
+        outputs = self.marginals(x, samples, generator)
         if not bool(outputs.isfinite().all()):
             row = int((~outputs.isfinite()).transpose(0, 1).flatten(1).any(1).nonzero()[0])
             raise ValueError(f"the network's outputs at row {row} are NaN or infinite under some sampled weights")
@@ -113,6 +135,7 @@ class Posterior(ABC):
             "scaling": self.context.scaling.state(),
             "info": self.info,
             "signature": modules.signature(self.model),
+            "frozen": modules.digests(modules.frozen(self.context.model)),
         }
         files.save(path, tree, "posterior")
 
@@ -125,59 +148,23 @@ class Posterior(ABC):
 
 
 def load(path: str | Path, model: nn.Module) -> Posterior:
-    """Read a posterior back onto a module of the same architecture; the module's own weights do not matter."""
+    """Read a posterior back onto a module of the same architecture.
+
+    What was frozen in the fit is not in the file: the module must have it. Its other weights do not matter.
+    """
     tree = files.load(path, "posterior")
     difference = modules.difference(tree["signature"], modules.signature(model))
     if difference:
         raise files.FileError(f"{path}: does not fit the model: {difference}")
+    model = copy.deepcopy(model)
+    other = modules.freeze_like(model, tree["frozen"])
+    if other is not None:
+        raise files.FileError(
+            f"{path}: does not fit the model: {other!r} was frozen in the fit, and the model has other values there; "
+            "load the frozen weights into the model first, model.load_state_dict(...)"
+        )
     if tree["kind"] not in KINDS:
         raise unknown("kind of posterior", tree["kind"], KINDS)
     likelihood = from_spec("likelihood", tree["likelihood"], likelihoods.AVAILABLE)
     context = Context(model, likelihood, Scaling.from_state(tree["scaling"]), tree["info"])
     return KINDS[tree["kind"]].from_state(tree["state"], context)
-
-
-class Weights(Posterior):
-    """A posterior that is a distribution over weights: its outputs follow from draws of whole networks."""
-
-    @abstractmethod
-    def draw(self, samples: int, generator: torch.Generator) -> Iterator[Parameters]:
-        """Networks from the posterior, one state (parameters, frozen ones, buffers) at a time."""
-
-    @abstractmethod
-    def count(self, samples: int) -> int:
-        """How many networks `draw` gives when asked for ``samples``."""
-
-    def outputs(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
-        """The same networks for all of x, one network and a block of examples at a time."""
-        return stack(
-            (partial(modules.try_call, self.model, state=state) for state in self.draw(samples, generator)),
-            x,
-            self.count(samples),
-        )
-
-
-def stack(networks: Iterable[Callable[[Inputs], Tensor]], x: Inputs, count: int) -> Tensor:
-    """Outputs [S, B, ...] of ``count`` networks at x, a block of examples at a time, into memory taken once."""
-    n, size, outputs = inputs.length(x), inputs.block(x), None
-    for s, network in enumerate(networks):
-        for start in range(0, n, size):
-            rows = slice(start, start + size)
-            piece = network(inputs.each(lambda t, rows=rows: t[rows], x))
-            if outputs is None:
-                check_memory(count, n, piece)
-                outputs = piece.new_empty(count, n, *piece.shape[1:])
-            outputs[s, rows] = piece
-    assert outputs is not None, "a posterior draws at least one network"
-    return outputs
-
-
-def check_memory(samples: int, n: int, piece: Tensor) -> None:
-    """Refuse outputs [S, B, ...] that take more than `MEMORY`, and say what would fit."""
-    need = samples * n * piece[0].numel() * piece.element_size()
-    if need > MEMORY:
-        fit = max(1, n * MEMORY // need)
-        raise MemoryError(
-            f"the outputs of {samples} networks on {n} examples need {need / 2**30:.1f} GiB, over the limit of "
-            f"{MEMORY / 2**30:.0f} GiB: predict at most {fit} examples at a time, or with fewer samples"
-        )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from itertools import repeat
 from typing import Any, ClassVar
 
 import torch
@@ -15,14 +13,16 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
 
 from bayesrule import modules
-from bayesrule.data import Inputs
+from bayesrule.data import Inputs, inputs
 from bayesrule.files import Tree
 from bayesrule.modules import Parameters
-from bayesrule.posteriors.base import Context, Posterior, stack
+from bayesrule.posteriors.base import Context, Posterior
+from bayesrule.posteriors.masks import Masks, Shape, shapes_alone
+from bayesrule.posteriors.networks import Network, Runner
 
 
 class Dropout(Posterior):
-    """q(w) is the law of the trained weights times random masks (Gal 2016); masks are drawn for each example.
+    """q(w) is the law of the trained weights times random masks (Gal 2016): one mask a network, for all examples.
 
     A module with dropout layers of its own uses those. In one without, the inputs of its hidden linear and
     convolutional layers are dropped with probability ``rate``.
@@ -33,14 +33,21 @@ class Dropout(Posterior):
     def __init__(self, weights: Parameters, rate: float, context: Context) -> None:
         super().__init__(context)
         self.weights, self.rate = weights, rate
+        self._runner = Runner(let_drop(modules.shell(self.model), rate), self._output)
+        self._shapes: dict[tuple[Shape, ...], list[Shape]] = {}
 
-    def outputs(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
-        """S passes with dropout on and everything else, BatchNorm included, in eval mode."""
-        seed = int(torch.randint(2**62, (), generator=generator))
-        network = partial(modules.try_call, self.model, state=self.weights)
-        with torch.random.fork_rng(devices=[]), dropping(self.model, self.rate):
-            torch.manual_seed(seed)
-            return stack(repeat(network, samples), x, samples)
+    def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
+        """The module with dropout on, under masks from a seed of its own; everything else is in eval mode."""
+        for seed in torch.randint(2**62, (count,), generator=generator, device=generator.device).tolist():
+            yield partial(self._runner.one, seed)
+
+    def _output(self, module: nn.Module, seed: int, x: Inputs) -> Tensor:
+        """The masks of an example depend on its shape alone."""
+        form = tuple(tuple(part.shape[1:]) for _, part in inputs.named(x))
+        if form not in self._shapes:
+            self._shapes[form] = shapes_alone(module, self.weights, x)
+        with Masks(seed, self._shapes[form]):
+            return modules.try_call(module, x, self.weights)
 
     def state(self) -> Tree:
         """The weights and the rate."""
@@ -76,30 +83,19 @@ def hidden_layers(module: nn.Module) -> list[nn.Module]:
     return found
 
 
-@contextmanager
-def dropping(module: nn.Module, rate: float) -> Iterator[None]:
-    """Within this block the module drops, whether it trains or not; what else it does is left as it is."""
+def let_drop(module: nn.Module, rate: float) -> nn.Module:
+    """Make a module drop from now on, whether it trains or not; what else it does is left as it is. Gives it back."""
     own = own_dropout(module)
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # it skips the dropout within nn.TransformerEncoderLayer
-    before = [(layer, layer.training) for layer in own]
-    hooks = []
     for layer in own:
         layer.training = True  # this layer alone: children, such as attention's projections, have nothing to drop
+    for layer in module.modules():
+        if own and isinstance(layer, nn.TransformerEncoderLayer):
+            layer.training = True  # out of training it takes a shortcut around its dropout
     if not own:
-        hooks = [layer.register_forward_pre_hook(_drop(rate)) for layer in hidden_layers(module)]
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        for hook in hooks:
-            hook.remove()
-        for layer, training in before:
-            layer.training = training
+        for layer in hidden_layers(module):
+            layer.register_forward_pre_hook(partial(_drop, rate))
+    return module
 
 
-def _drop(rate: float) -> Any:
-    def hook(layer: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (F.dropout(args[0], rate, training=True), *args[1:])
-
-    return hook
+def _drop(rate: float, layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (F.dropout(args[0], rate, training=True), *args[1:])

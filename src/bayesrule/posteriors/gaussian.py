@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import ClassVar
 
 import torch
+from torch import Tensor, nn
 
 from bayesrule import modules, structures
+from bayesrule.data import Inputs
 from bayesrule.files import Tree
 from bayesrule.modules import Parameters
 from bayesrule.naming import from_spec, to_spec
-from bayesrule.posteriors.base import Context, Weights
+from bayesrule.posteriors.base import Context, Posterior
+from bayesrule.posteriors.draws import Draws, seed_of
+from bayesrule.posteriors.networks import Network, Runner
 from bayesrule.priors import Structured
 from bayesrule.structures import Structure
 
 
-class Gaussian(Weights):
-    """q(w) = N(w; mean, Λ⁻¹), Λ stored as a `Structure` over the flat vector of the mean; ``fixed`` state beside it."""
+class Gaussian(Posterior):
+    """q(w) = N(w; mean, Λ⁻¹), Λ stored as a `Structure` over the flat vector of the mean.
+
+    ``fixed``: what goes with the mean and is not uncertain, such as buffers, and weights that a subset leaves out.
+    """
 
     kind: ClassVar[str] = "gaussian"
 
     def __init__(self, mean: Parameters, precision: Structure, fixed: Parameters, context: Context) -> None:
         super().__init__(context)
         self.mean, self.precision, self.fixed = mean, precision, fixed
+        self._draws = Draws(Runner(self.model, self._output), mean, precision.sample, mean)
 
-    def draw(self, samples: int, generator: torch.Generator) -> Iterator[Parameters]:
-        """w = mean + δ, δ ~ N(0, Λ⁻¹)."""
+    def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
+        """The module under w = mean + δ, δ ~ N(0, Λ⁻¹); the same seed gives the same networks, kept for a while."""
+        return chain.from_iterable(self._draws.networks(count, seed_of(generator)))
+
+    def _output(self, module: nn.Module, weights: Parameters, x: Inputs) -> Tensor:
+        return modules.try_call(module, x, weights | self.fixed)
+
+    def draw(self, count: int, generator: torch.Generator) -> Iterator[Parameters]:
+        """Weights w = mean + δ, δ ~ N(0, Λ⁻¹), one set at a time, with the fixed state beside them."""
         centre = modules.flatten(self.mean)
-        for _ in range(samples):
-            vector = centre + self.precision.sample(1, generator)[0].to(centre.dtype)
-            yield modules.unflatten(vector, self.mean) | self.fixed
-
-    def count(self, samples: int) -> int:
-        """As many as asked for."""
-        return samples
+        for _ in range(count):
+            delta = self.precision.sample(1, generator)[0].to(centre.dtype)
+            yield modules.unflatten(centre + delta, self.mean) | self.fixed
 
     @property
     def std(self) -> Parameters:

@@ -23,7 +23,7 @@ def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
         return posterior
     targets = context.scaling.targets
     with torch.no_grad():
-        outputs = posterior.outputs(posterior.inputs(held.x), samples, torch.Generator().manual_seed(0)).double()
+        outputs = posterior.marginals(posterior.inputs(held.x), samples, torch.Generator().manual_seed(0)).double()
     y = held.y.to(outputs.device).double()
     if targets is not None:
         y = targets.forward(y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from bayesrule.data import Inputs, inputs
 from bayesrule.files import Tree
-from bayesrule.posteriors.base import KINDS, Context, Posterior, check_memory
+from bayesrule.posteriors.base import KINDS, Context, Posterior
+from bayesrule.posteriors.networks import Network, check_memory
 
 
 class Mixture(Posterior):
@@ -21,12 +23,23 @@ class Mixture(Posterior):
         super().__init__(context)
         self.components = components
 
-    def outputs(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
-        """The same number of networks from every component, ``samples`` in all but at least one each."""
-        each = max(1, samples // len(self.components))
+    def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
+        """The same number from every component, ``count`` in all but at least one each."""
+        for component in self.components:
+            yield from component.networks(self._each(count), generator)
+
+    def count(self, samples: int) -> int:
+        """The sum over components."""
+        return sum(component.count(self._each(samples)) for component in self.components)
+
+    def _each(self, samples: int) -> int:
+        return max(1, samples // len(self.components))
+
+    def marginals(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
+        """Those of the components, one after the other."""
         parts = []
         for component in self.components:
-            parts.append(component.outputs(x, each, generator))
+            parts.append(component.marginals(x, self._each(samples), generator))
             check_memory(len(parts[0]) * len(self.components), inputs.length(x), parts[0][0])
         return torch.cat(parts)
 

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bayesrule import modules
+from bayesrule.data import Inputs
 from bayesrule.files import Tree
 from bayesrule.modules import Parameters
-from bayesrule.posteriors.base import Context, Weights
+from bayesrule.posteriors.base import Context, Posterior
+from bayesrule.posteriors.networks import Network, Runner
 
 
-class Particles(Weights):
-    """q(w) = 1/K Σ_k δ(w − w_k), each particle with its own parameters, frozen parameters and buffers."""
+class Particles(Posterior):
+    """q(w) = 1/K Σ_k δ(w − w_k), each particle with its own parameters and buffers."""
 
     kind: ClassVar[str] = "particles"
 
     def __init__(self, states: list[Parameters], context: Context) -> None:
         super().__init__(context)
         self.states = states
+        self._runner = Runner(self.model, _output)
 
     @classmethod
     def of(cls, networks: list[nn.Module], context: Context) -> Particles:
         """The particles that these modules are."""
-        return cls([modules.copies(modules.parameters(n) | modules.fixed(n)) for n in networks], context)
+        return cls([modules.snapshot(network) for network in networks], context)
 
-    def draw(self, samples: int, generator: torch.Generator) -> Iterator[Parameters]:
-        """All particles, or ``samples`` of them evenly spread."""
-        keep = self.count(samples)
-        return (self.states[i * len(self.states) // keep] for i in range(keep))
+    def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
+        """All particles, or ``count`` of them evenly spread."""
+        keep = self.count(count)
+        for index in range(keep):
+            yield partial(self._runner.one, self.states[index * len(self.states) // keep])
 
     def count(self, samples: int) -> int:
         """Never more than there are."""
@@ -45,3 +50,7 @@ class Particles(Weights):
     def from_state(cls, state: Tree, context: Context) -> Particles:
         """From the particles."""
         return cls(state["states"], context)
+
+
+def _output(module: nn.Module, weights: Parameters, x: Inputs) -> Tensor:
+    return modules.try_call(module, x, weights)

@@ -124,6 +124,8 @@ def resume(
     difference = modules.difference(saved["signature"], modules.signature(model))
     if difference:
         raise ValueError(f"{folder.path}: the checkpoint does not fit the model: {difference}")
+    if modules.digests(modules.frozen(model)) != saved["frozen"]:
+        raise ValueError(f"{folder.path}: the model's frozen parameters are not those of the run; load them first")
     settings = Settings.from_state(saved["settings"])
     if (settings.val == DATA) == (val is None):
         raise ValueError(f"{folder.path}: pass val=(X, y) to resume if and only if the run was started with it")
@@ -283,7 +285,7 @@ class _Run:
         return posterior
 
     def _check_finite(self, state: Tree) -> None:
-        infinite = [name for name, t in modules.fixed(self.task.model).items() if not _finite(t)]  # -inf masks, say
+        infinite = [name for name, t in modules.buffers(self.task.model).items() if not _finite(t)]  # -inf masks, say
         if not _finite(state, infinite):
             raise Diverged(f"the weights are no longer finite after step {self.step}{self._last_good()}")
 
@@ -298,6 +300,7 @@ class _Run:
                 "settings": self.settings.state(),
                 **self.fingerprints,
                 "signature": modules.signature(self.task.model),
+                "frozen": modules.digests(modules.frozen(self.task.model)),
                 "learner": learner,
                 "step": self.step,
                 "stop": self.stop,

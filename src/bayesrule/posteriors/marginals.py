@@ -1,0 +1,120 @@
+"""Normal outputs of single examples in closed form: predictions, points that stand for them, and links to logits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from bayesrule import likelihoods
+from bayesrule.likelihoods import Likelihood
+from bayesrule.posteriors.networks import check_memory
+from bayesrule.predictions import Prediction, Reals
+
+
+def predict_normal(
+    likelihood: Likelihood, f: Tensor, covariance: Tensor, samples: int, generator: torch.Generator
+) -> Prediction:
+    """What is not known of y where outputs are normal, N(f, covariance): exact for normal noise, else from `draws`.
+
+    >>> likelihood, spread = likelihoods.Gaussian(noise=0.6), torch.tensor([[[0.64]]])
+    >>> predict_normal(likelihood, torch.zeros(1, 1), spread, 1, torch.Generator()).variance
+    tensor([1.])
+    """
+    if isinstance(likelihood, likelihoods.Gaussian):
+        return predict_reals(likelihood, f, covariance)
+    check_memory(samples, len(f), f)
+    return likelihood.predict(draws(f, covariance, normals(samples, f[0].numel(), generator)))
+
+
+def predict_reals(likelihood: likelihoods.Gaussian, f: Tensor, covariance: Tensor) -> Reals:
+    """N(f, diag(covariance) + noise²)."""
+    known = likelihood.predict(f[None])
+    deviations = covariance.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
+    return Reals(known.means, known.stds, deviations.reshape(known.means.shape))
+
+
+def normals(samples: int, width: int, generator: torch.Generator) -> Tensor:
+    """Points [S, K] that stand for N(0, I): pairs about zero, and zero itself where S is odd.
+
+    From 2K points on their covariance is I exactly. A single one is drawn.
+
+    >>> points = normals(5, 2, torch.Generator().manual_seed(0))
+    >>> (points.T @ points / 5).round(decimals=6).abs(), points.sum(0)
+    (tensor([[1., 0.], [0., 1.]], dtype=torch.float64), tensor([0., 0.], dtype=torch.float64))
+    """
+    half = torch.randn(max(1, samples // 2), width, generator=generator, dtype=torch.float64)
+    if samples == 1:
+        return half
+    if len(half) >= width:
+        half = half @ torch.linalg.inv(torch.linalg.cholesky(2 * half.T @ half / samples)).T
+    return torch.cat([torch.stack([half, -half], 1).flatten(0, 1), half.new_zeros(samples % 2, width)])
+
+
+def draws(f: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:
+    """Points [S, B, ...] of N(f, covariance) for every example, from the same `normals` [S, K] for all of them.
+
+    >>> points = draws(torch.zeros(1, 2), torch.eye(2)[None], normals(4, 2, torch.Generator().manual_seed(0)))
+    >>> points[:, 0].T @ points[:, 0] / 4
+    tensor([[1.0000, 0.0000],
+            [0.0000, 1.0000]])
+    """
+    return f + torch.einsum("bkl,sl->sbk", root(covariance), noise).reshape(len(noise), *f.shape).to(f.dtype)
+
+
+def root(covariance: Tensor) -> Tensor:
+    """L with L Lᵀ = covariance [B, K, K], in double precision; eigenvalues below zero count as zero."""
+    values, vectors = torch.linalg.eigh(covariance.double())
+    return vectors * values.clamp(min=0).sqrt()[:, None]
+
+
+def centred(f: Tensor, covariance: Tensor) -> Tensor:
+    """The covariance of logits [B, C, ...] less their mean over classes, which softmax does not see."""
+    count, places = f.shape[1], f[0, 0].numel()
+    matrix = (torch.eye(count, dtype=torch.float64) - 1 / count).contiguous()
+    whole = torch.kron(matrix, torch.eye(places, dtype=torch.float64))
+    return whole @ covariance.double() @ whole
+
+
+def positions(link: Callable[[Tensor, Tensor], Tensor], f: Tensor, covariance: Tensor) -> Tensor:
+    """A link of logits [B, C] and covariances [B, C, C], for every position of logits [B, C, ...]."""
+    size, count, places = len(f), f.shape[1], f[0, 0].numel()
+    own = covariance.reshape(size, count, places, count, places).diagonal(dim1=2, dim2=4).permute(0, 3, 1, 2)
+    flat = f.reshape(size, count, places).transpose(1, 2)
+    found = link(flat.reshape(-1, count), own.reshape(-1, count, count))
+    return found.reshape(size, places, count).transpose(1, 2).reshape(f.shape)
+
+
+def probit(f: Tensor, variance: Tensor) -> Tensor:
+    """f/√(1 + π/8 variance): the mean of σ(f) for a normal f is about σ of it.
+
+    >>> probit(torch.tensor([2.0]), torch.tensor([8 / math.pi * 3]))
+    tensor([1.])
+    """
+    return f / (1 + math.pi / 8 * variance.clamp(min=0)).sqrt()
+
+
+def probit_of_classes(f: Tensor, covariance: Tensor) -> Tensor:
+    """Logits −log Σ_l exp(−d_kl), d_kl the `probit` of f_k − f_l (Lu 2020): what all logits share does not matter.
+
+    >>> probit_of_classes(torch.tensor([[2.0, 0.0]]), torch.ones(1, 2, 2)).softmax(1)[0, 0]  # σ(2)
+    tensor(0.8808)
+    """
+    variance = covariance.diagonal(dim1=1, dim2=2)
+    between = variance[:, :, None] + variance[:, None] - 2 * covariance
+    return -(-probit(f[:, :, None] - f[:, None], between)).logsumexp(2)
+
+
+def bridge(f: Tensor, covariance: Tensor) -> Tensor:
+    """Logits log α of the Dirichlet distribution whose Laplace approximation in the softmax basis has these moments.
+
+    α_k = (1 − 2/C + exp(m_k)/C² Σ_l exp(−m_l))/S_kk, with m and S those of f less its mean over classes.
+    """
+    count = f.shape[1]
+    centre = torch.eye(count, dtype=torch.float64) - 1 / count
+    m, s = f.double() @ centre, centre @ covariance.double() @ centre
+    size = (m + (-m).logsumexp(1, keepdim=True) - 2 * math.log(count)).exp()
+    variance = s.diagonal(dim1=1, dim2=2).clamp(min=1e-12)
+    return ((1 - 2 / count + size) / variance).log().to(f.dtype)

@@ -1,0 +1,222 @@
+"""Networks that a posterior draws, and their outputs, one after the other or many at once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from bayesrule import modules
+from bayesrule.data import Inputs, inputs
+from bayesrule.modules import Parameters
+
+Network: TypeAlias = Callable[[Inputs], Tensor]
+"""One function for all inputs: outputs [B, ...] of B examples, whatever else is in the batch, every time the same."""
+Function: TypeAlias = Callable[[nn.Module, Any, Inputs], Tensor]
+"""Outputs of a module under what was drawn, such as weights."""
+
+MEMORY = 4 * 2**30  # bytes that one prediction's outputs may take
+FEW = 16
+"""Examples up to which many networks may be run at once."""
+LIGHT = 2**24
+"""Floating-point operations of a pass up to which many networks are run at once.
+
+A light pass is mostly the overhead of its calls, and `torch.vmap` over stacked weights takes 0.1 to 0.9 of the loop's
+time. In a heavy one the products count: one network does them as fast, and convolutions faster by far.
+"""
+_ONE_AT_A_TIME = RLock()
+
+
+class Runner:
+    """Runs a function of weights and inputs, under one set of weights or many; safe to use from several threads.
+
+    A module under other weights holds these while it runs, so that every thread needs layers of its own: a shell with
+    the tensors of the module. Shells are lent, and kept for the next call.
+    """
+
+    def __init__(self, model: nn.Module, function: Function) -> None:
+        self.model, self.function = model, function
+        self.vectorises: bool | None = None  # whether the function can be run by vmap; None: nobody has tried
+        self._shells: list[nn.Module] = []
+        self._work: dict[tuple[torch.Size, ...], int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the shells, which are made again."""
+        return {**self.__dict__, "_shells": []}
+
+    @contextmanager
+    def _shell(self) -> Iterator[nn.Module]:
+        try:
+            shell = self._shells.pop()
+        except IndexError:
+            shell = modules.shell(self.model)
+        try:
+            yield shell
+        finally:
+            self._shells.append(shell)
+
+    def one(self, drawn: Any, x: Inputs) -> Tensor:
+        """Outputs [B, ...] under one draw."""
+        with self._shell() as shell:
+            return self.function(shell, drawn, x)
+
+    def many(self, weights: Parameters, x: Inputs) -> Tensor:
+        """Outputs [K, B, ...] under weights [K, ...]: by vmap where it can run the module, else by the loop."""
+        if self.vectorises is False or not self._light(x):
+            return self._loop(weights, x)
+        return self._first(weights, x) if self.vectorises is None else self._at_once(weights, x)
+
+    def _light(self, x: Inputs) -> bool:
+        """Whether a pass over these examples is light, by the work of the first one."""
+        shapes = tuple(part.shape[1:] for _, part in inputs.named(x))
+        if shapes not in self._work:
+            with self._shell() as shell, torch.no_grad(), Work() as work:  # type: ignore[no-untyped-call]
+                modules.try_call(shell, inputs.each(lambda t: t[:1], x))
+            self._work[shapes] = work.operations
+        return inputs.length(x) * self._work[shapes] <= LIGHT
+
+    def _first(self, weights: Parameters, x: Inputs) -> Tensor:
+        """Try vmap, and hold its first network against the loop's. Inputs that do not fit decide nothing."""
+        found = None
+        with _ONE_AT_A_TIME, warnings.catch_warnings():
+            warnings.simplefilter("error")  # vmap warns where it runs a loop of its own
+            try:
+                found = self._at_once(weights, x)
+            except Exception:  # whatever vmap cannot do, the loop can, or says what is wrong
+                found = None
+        one = self.one({name: w[0] for name, w in weights.items()}, x)
+        self.vectorises = found is not None and _alike(found[0], one)
+        return found if found is not None and self.vectorises else self._loop(weights, x)
+
+    def _at_once(self, weights: Parameters, x: Inputs) -> Tensor:
+        with self._shell() as shell:
+            outputs: Tensor = vmap(lambda own: self.function(shell, own, x))(weights)
+        return outputs
+
+    def _loop(self, weights: Parameters, x: Inputs) -> Tensor:
+        count = len(next(iter(weights.values())))
+        return torch.stack([self.one({name: w[k] for name, w in weights.items()}, x) for k in range(count)])
+
+
+class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within this block the floating-point operations of products and convolutions are counted.
+
+    >>> with Work() as work:
+    ...     _ = nn.Linear(3, 2)(torch.ones(5, 3))
+    >>> work.operations
+    60
+    """
+
+    operations = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch imports its compiler, for a second or more
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, and count what it takes."""
+        result = func(*args, **(kwargs or {}))
+        count = flop_registry.get(func.overloadpacket)
+        if count is not None:
+            self.operations += count(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
+def _alike(found: Tensor, wanted: Tensor) -> bool:
+    """Whether two outputs are the same up to rounding."""
+    return found.shape == wanted.shape and torch.allclose(
+        found, wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max()), equal_nan=True
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """K networks: ``weights`` [K, P], one network a row, in the names and shapes of ``like``."""
+
+    runner: Runner
+    weights: Tensor
+    like: Parameters
+
+    def __iter__(self) -> Iterator[Member]:
+        return (Member(self, index) for index in range(len(self.weights)))
+
+    def outputs(self, first: int, last: int, x: Inputs) -> Tensor:
+        """Those of the networks from ``first`` up to ``last``, [last − first, B, ...]."""
+        return self.runner.many(modules.unflatten(self.weights[first:last], self.like), x)
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One of the networks that were drawn together."""
+
+    drawn: Drawn
+    index: int
+
+    def __call__(self, x: Inputs) -> Tensor:
+        """The module's outputs under this network's weights."""
+        return self.drawn.runner.one(modules.unflatten(self.drawn.weights[self.index], self.drawn.like), x)
+
+
+def stack(networks: Iterable[Network], x: Inputs, count: int) -> Tensor:
+    """Outputs [S, B, ...] of ``count`` networks at x, into memory taken once.
+
+    A pass holds `inputs.block` rows at most, of one network or, for up to `FEW` examples, of many.
+    """
+    n, size, outputs, done = inputs.length(x), inputs.block(x), None, 0
+    for group in _groups(networks, size // n if n <= FEW else 1):
+        for start in range(0, n, size):
+            rows = slice(start, start + size)
+            piece = _outputs(group, inputs.each(lambda t, rows=rows: t[rows], x))
+            if outputs is None:
+                check_memory(count, n, piece[0])
+                outputs = piece.new_empty(count, n, *piece.shape[2:])
+            outputs[done : done + len(group), rows] = piece
+        done += len(group)
+    assert outputs is not None, "a posterior draws at least one network"
+    return outputs
+
+
+def _groups(networks: Iterable[Network], most: int) -> Iterator[list[Network]]:
+    """Networks that can be run at once, at most so many, in their order."""
+    group: list[Network] = []
+    for network in networks:
+        if group and not (len(group) < most and _together(group[-1], network)):
+            yield group
+            group = []
+        group.append(network)
+    if group:
+        yield group
+
+
+def _together(one: Network, other: Network) -> bool:
+    return isinstance(one, Member) and isinstance(other, Member) and one.drawn is other.drawn
+
+
+def _outputs(group: list[Network], x: Inputs) -> Tensor:
+    """Outputs [K, B, ...] of networks that can be run at once."""
+    first = group[0]
+    if len(group) == 1 or not isinstance(first, Member):
+        return first(x)[None]
+    return first.drawn.outputs(first.index, first.index + len(group), x)
+
+
+def check_memory(samples: int, n: int, piece: Tensor) -> None:
+    """Refuse outputs [S, B, ...] that take more than `MEMORY`, and say what would fit."""
+    need = samples * n * piece[0].numel() * piece.element_size()
+    if need > MEMORY:
+        fit = max(1, n * MEMORY // need)
+        raise MemoryError(
+            f"the outputs of {samples} networks on {n} examples need {need / 2**30:.1f} GiB, over the limit of "
+            f"{MEMORY / 2**30:.0f} GiB: predict at most {fit} examples at a time, or with fewer samples"
+        )
