@@ -167,11 +167,11 @@ def signature(module: nn.Module) -> dict[str, str]:
     return {name: f"{list(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in sorted(state.items())}
 
 
-def difference(saved: Mapping[str, str], given: Mapping[str, str]) -> str | None:
-    """The first difference between two signatures in words, or None."""
+def difference(saved: Mapping[str, str], given: Mapping[str, str], where: str = "the file") -> str | None:
+    """The first difference between two signatures in words, or None; ``where`` the first of them is from."""
     for name in sorted({*saved, *given}):
         if saved.get(name) != given.get(name):
-            return f"{name!r} is {saved.get(name, 'absent')} in the file and {given.get(name, 'absent')} in the model"
+            return f"{name!r} is {saved.get(name, 'absent')} in {where} and {given.get(name, 'absent')} in the model"
     return None
 
 

@@ -196,13 +196,38 @@ def _spread(sizes: Mapping[str, int], tuning: Tuning) -> Tensor:
 
 
 def rescaled(prior: Structure, sizes: Mapping[str, int], tuning: Tuning) -> Structure:
-    """A prior's precision with t times its variances; other than of independent weights, it has one factor for all."""
+    """A prior's precision with t times its variances; weights that depend on each other share one factor."""
     if isinstance(prior, Diagonal):
         return prior * (1 / _spread(sizes, tuning))
+    if isinstance(prior, Blocks):
+        parts = _by_parts(prior, sizes)
+        return Blocks([rescaled(part, own, tuning) for part, own in parts])
     first, *rest = (tuning.variances[name] for name in sizes)
     if any(factor is not first for factor in rest):
-        raise ValueError(f"a prior whose precision is {prior.name} has one factor for all weights: precision='one'")
+        raise ValueError(
+            f"the prior's precision is {prior.name} over {', '.join(sizes)}, which must share one factor: take "
+            "precision='one', or tune='nothing'"
+        )
     return prior * (1 / first)
+
+
+def _by_parts(prior: Blocks, sizes: Mapping[str, int]) -> list[tuple[Structure, dict[str, int]]]:
+    """The parts of a prior with the parameters that each is over; those that meet within a parameter together."""
+    found: list[tuple[Structure, dict[str, int]]] = []
+    names, waiting = list(sizes.items()), list[Structure]()
+    for part in prior.parts:
+        waiting.append(part)
+        own: dict[str, int] = {}
+        total = sum(each.size for each in waiting)
+        while names and sum(own.values()) + names[0][1] <= total:
+            name, size = names.pop(0)
+            own[name] = size
+        if sum(own.values()) == total:
+            found.append((waiting[0] if len(waiting) == 1 else Blocks(waiting), own))
+            waiting = []
+        else:
+            names[:0] = own.items()
+    return found
 
 
 def _definite(precision: Structure) -> bool:

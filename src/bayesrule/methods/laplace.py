@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import ClassVar, cast, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bayesrule import modules, priors
 from bayesrule.curvature import Curvature, Evidence, Scatter, Tuning, curvature
@@ -37,27 +37,31 @@ Judge = Callable[[Mapping[str, float]], tuple[float, Posterior]]
 ENOUGH = 1000  # held-out examples to tune on
 FEW = 4096  # weights, of which a dense matrix is no trouble
 BATCH = 256  # examples at a time for the curvature
+HALVINGS = 10  # of a Newton step, before it is given up
 STEPS = (-4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # powers of 10 for held-out data
 
 
 @dataclass(frozen=True)
 class Laplace(Method):
-    """q(w) = N(w*, (G/η + S⁻¹)⁻¹): w* the mode, as `MAP` finds it, G the generalised Gauss–Newton matrix of the loss
-    there, S the variances of a Gaussian prior (MacKay 1992; Immer 2021).
+    """q(w) = N(w*, Λ⁻¹), Λ = Λ₀ + G/η: w* the mode, as `MAP` finds it, G the generalised Gauss–Newton matrix of the
+    loss there, Λ₀ the precision of a Gaussian prior (MacKay 1992; Immer 2021).
 
     With ``epochs=0`` the module is taken as it is: Laplace's method after the fact, for a network that is trained.
+    Under a prior that is the posterior of earlier data the sum of precisions is sequential Bayes.
 
     ``subset``: the weights that are uncertain, ``"all"``, ``"last-layer"``, or names of parameters or layers; None:
     all where they are at most 4096, those of the last layer otherwise. ``structure``: of G, ``"diagonal"``,
     ``"kronecker"``, ``"lowrank"`` or ``"dense"``. ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
     `br.curvature.curvature`. ``samples``: draws of labels where they are sampled. ``tune``: what settles the
     prior's precision and the noise, the ``"evidence"``, ``"held-out"`` data, or ``"nothing"``; None: held-out data
-    where they are given or can be spared, but the evidence for reals and for a module that is taken as it is.
+    where they are given or can be spared, but the evidence for reals and for a module that is taken as it is, and
+    nothing under a prior that earlier data have taught.
     ``precision``: how many factors on the prior's precision are tuned, ``"one"``, one for each ``"layer"`` or for
     each ``"parameter"``. ``every``: epochs between tunings while training; 0 tunes at the end. ``predictive``: by
     the tangent, ``"sampling"``, ``"probit"`` or ``"bridge"``, see `br.posteriors.Linearised`; or by drawn
     ``"weights"``. ``rank``: directions that a low-rank structure keeps. ``lr``: Adam's learning rate after the
-    warm-up.
+    warm-up. ``newton``: Gauss–Newton steps to the mode after training, w ← w − Λ⁻¹∇, each as long as the loss falls;
+    a linear model with normal noise needs one, from any weights.
     """
 
     name: ClassVar[str] = "laplace"
@@ -73,6 +77,7 @@ class Laplace(Method):
     predictive: str = "sampling"
     rank: int = 32
     lr: float = 1e-2
+    newton: int = 0
 
     def __post_init__(self) -> None:
         _one_of("structure", self.structure, STRUCTURES)
@@ -80,7 +85,7 @@ class Laplace(Method):
         _one_of("tune", self.tune or TUNE[0], TUNE)
         _one_of("precision", self.precision, get_args(Grouping))
         _one_of("predictive", self.predictive, (*LINKS, WEIGHTS))
-        for field, least in (("every", 0), ("samples", 1), ("rank", 1)):
+        for field, least in (("every", 0), ("samples", 1), ("rank", 1), ("newton", 0)):
             value = getattr(self, field)
             if not isinstance(value, Integral) or value < least:
                 raise ValueError(f"{field} must be a whole number of at least {least}, not {value!r}")
@@ -102,11 +107,25 @@ class Laplace(Method):
         if self.labels == "empirical" and task.likelihood.unknowns():
             raise ValueError("labels='empirical' needs a known noise, such as br.likelihoods.Gaussian(0.1)")
         chosen(task.model, next(task.ordered(1)).x, self.weights(task.parameters()))
-        task.prior.gaussian(task.parameters())  # or an error
+        self._check_prior(task)
         return LaplaceLearner(self, PointLearner(task, plan, Group(lr=self.lr)), noise)
+
+    def _check_prior(self, task: Task) -> None:
+        """Refuse a prior that is no Gaussian, or cannot have as many factors as are to be tuned."""
+        parameters = task.parameters()
+        _, precision = task.prior.gaussian(parameters)
+        if self.every or self.tune in ("evidence", "held-out"):
+            factors: dict[str, Tensor] = {}
+            for name in parameters:
+                factors.setdefault(group(name, cast(Grouping, self.precision)), torch.ones((), dtype=torch.float64))
+            variances = {name: factors[group(name, cast(Grouping, self.precision))] for name in parameters}
+            sizes = {name: p.numel() for name, p in parameters.items()}
+            rescaled(precision, sizes, Tuning(variances, torch.ones(())))
 
     def needs(self, task: Task, epochs: int) -> Needs:
         """The evidence needs no data beside those of the training, and a trained module has seen them all."""
+        if self.tune is None and task.prior.learnt:
+            return Needs("none")
         if self.tune == "held-out":
             return Needs("must")
         if self.tune == "nothing" and epochs > 0:
@@ -139,8 +158,8 @@ class LaplaceLearner(Learner):
         return logs
 
     def _retune(self) -> None:
-        likelihood = self.base.learnt()
-        tuning = self._evidence(self._curvature(likelihood), likelihood).tuned(self._grouping)
+        likelihood, network = self.base.learnt(), self.base.network
+        tuning = self._evidence(network, self._curvature(network, likelihood), likelihood).tuned(self._grouping)
         self.base.prior = scaled(self.base.prior, self.base.parameters, tuning)
         with torch.no_grad():
             for value in self.base.unknowns.values():
@@ -157,15 +176,63 @@ class LaplaceLearner(Learner):
     def conclude(self, held: Batch | None) -> Posterior:
         """The Gaussian at the mode, under the prior and the noise that are settled as ``tune`` says."""
         likelihood = self.base.learnt() if self.base.steps else self._noise_as_it_is()
-        found = self._curvature(likelihood)
-        evidence = self._evidence(found, likelihood)
-        end = End(self, found, evidence, likelihood)
+        network = self.base.network
+        for _ in range(self.method.newton):
+            network = self._newton_step(network, likelihood)
+        found = self._curvature(network, likelihood)
+        evidence = self._evidence(network, found, likelihood)
+        end = End(self, network, found, evidence, likelihood)
         neutral = Tuning.neutral(evidence.sizes)
+        if self.method.tune is None and self.base.task.prior.learnt:
+            return end.under(neutral)
         if held is not None and self.method.listens(self.base.task):
             return end.tuned_on(held)
         if self.method.tune in (None, "evidence"):
             return end.under(evidence.tuned(self._grouping))
         return end.under(neutral) if held is None else end.matched(neutral, held)
+
+    def _newton_step(self, network: nn.Module, likelihood: Likelihood) -> nn.Module:
+        """A copy of the network at w − cΛ⁻¹∇, c the largest of 1, ½, ¼, … under which the loss falls; or itself."""
+        found = self._curvature(network, likelihood)
+        evidence = self._evidence(network, found, likelihood)
+        here, slope = self._objective(network, likelihood, list(found.shapes))
+        step = evidence.precision().solve(slope)
+        own = {name: modules.parameters(network)[name].detach() for name in found.shapes}
+        for halvings in range(HALVINGS):
+            other = modules.twin(network)
+            moved = modules.unflatten(modules.flatten(own).double() - step / 2**halvings, own)
+            with torch.no_grad():
+                for name, p in modules.parameters(other).items():
+                    if name in moved:
+                        p.copy_(moved[name])
+            if self._objective(other, likelihood, [])[0] <= here:
+                return other
+        return network
+
+    def _objective(self, network: nn.Module, likelihood: Likelihood, names: list[str]) -> tuple[float, Tensor]:
+        """−Σ log p(y|f)/η − log p(w) up to a constant, with the network in eval mode; and its gradient in some weights.
+
+        Without names the gradient is empty.
+        """
+        task, network = self.base.task, modules.shell(network).eval()
+        every = modules.parameters(network)
+        slopes = {name: torch.zeros_like(every[name], dtype=torch.float64) for name in names}
+        total = 0.0
+        for batch in task.ordered(BATCH):
+            with torch.set_grad_enabled(bool(names)):
+                loss = task.nll(modules.call(network, batch.x), batch.y, likelihood) * len(batch.y) / task.temperature
+            total += float(loss.detach())
+            if names:
+                parts = torch.autograd.grad(loss, [every[n] for n in names], allow_unused=True, materialize_grads=True)
+                for name, part in zip(names, parts, strict=True):
+                    slopes[name] += part
+        means, precision = self.base.prior.gaussian(every)
+        away = modules.flatten({name: w.detach() - means[name] for name, w in every.items()})
+        pull = precision.multiply(away)
+        total += 0.5 * float(torch.dot(away, pull))
+        pulls = modules.unflatten(pull, every)
+        found = [(slopes[name] + pulls[name]).flatten() for name in names]
+        return total, torch.cat(found) if found else torch.empty(0)
 
     def _noise_as_it_is(self) -> Likelihood:
         """At a network that is taken as it is: is it trained, and what is the noise about it, on all of the data?"""
@@ -182,12 +249,12 @@ class LaplaceLearner(Learner):
                 )
         return point.likelihood
 
-    def _curvature(self, likelihood: Likelihood) -> Curvature:
-        """G at the present weights, over all training data; sampled labels are the same in all processes."""
+    def _curvature(self, network: nn.Module, likelihood: Likelihood) -> Curvature:
+        """G at a network's weights, over all training data; sampled labels are the same in all processes."""
         method = self.method
         batches = ((batch.x, batch.y) for batch in self.base.task.ordered(BATCH))
         return curvature(
-            self.base.network,
+            network,
             batches,
             likelihood,
             cast(Structure, method.structure),
@@ -198,9 +265,9 @@ class LaplaceLearner(Learner):
             rank=method.rank,
         )
 
-    def _evidence(self, found: Curvature, likelihood: Likelihood) -> Evidence:
-        task = self.base.task
-        own = {name: self.base.parameters[name].detach() for name in found.shapes}
+    def _evidence(self, network: nn.Module, found: Curvature, likelihood: Likelihood) -> Evidence:
+        task, every = self.base.task, modules.parameters(network)
+        own = {name: every[name].detach() for name in found.shapes}
         means, precision = self.base.prior.gaussian(own)
         offsets = {name: w - means[name] for name, w in own.items()}
         return Evidence.of(found, precision, offsets, scatter(likelihood, found, task), task.temperature)
@@ -220,6 +287,7 @@ class End:
     """All that the posteriors of a finished learner have in common, whatever the prior's precision and the noise."""
 
     learner: LaplaceLearner
+    network: nn.Module
     found: Curvature
     evidence: Evidence
     likelihood: Likelihood
@@ -252,7 +320,8 @@ class End:
         """The Gaussian under these factors, with the story of how it came about."""
         base, likelihood = self.learner.base, self.likelihood
         unknowns = {name: u + 0.5 * tuning.noise.log().to(u.dtype) for name, u in likelihood.unknowns().items()}
-        own = {name: base.parameters[name] for name in self.found.shapes}
+        every = modules.parameters(self.network)
+        own = {name: every[name] for name in self.found.shapes}
         about = context(
             base.task,
             likelihood.with_unknowns(unknowns),
@@ -260,10 +329,12 @@ class End:
             prior_scale=self.evidence.prior_scales(tuning),
             fallbacks=dict(self.found.fallbacks),
         )
-        rest = {k: p for k, p in base.parameters.items() if k not in own} | modules.buffers(base.network)
-        parts = modules.copies(own), self.evidence.precision(tuning), modules.copies(rest), about
+        rest = {name: p for name, p in every.items() if name not in own}
+        fixed = modules.copies(rest | modules.buffers(self.network))
+        beside = Structured(*base.prior.gaussian(rest)) if rest else None  # what the subset leaves out keeps its prior
+        parts = modules.copies(own), self.evidence.precision(tuning), fixed, about
         predictive = self.learner.method.predictive
-        return Gaussian(*parts) if predictive == WEIGHTS else Linearised(*parts, predictive)
+        return Gaussian(*parts, beside) if predictive == WEIGHTS else Linearised(*parts, predictive, beside)
 
 
 def scaled(prior: Prior, parameters: Mapping[str, Tensor], tuning: Tuning) -> Prior:

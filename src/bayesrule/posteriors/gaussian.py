@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from bayesrule import modules, structures
+from bayesrule import modules, priors, structures
 from bayesrule.data import Inputs
 from bayesrule.files import Tree
 from bayesrule.modules import Parameters
@@ -17,7 +17,7 @@ from bayesrule.naming import from_spec, to_spec
 from bayesrule.posteriors.base import Context, Posterior
 from bayesrule.posteriors.draws import Draws, seed_of
 from bayesrule.posteriors.networks import Network, Runner
-from bayesrule.priors import Structured
+from bayesrule.priors import Prior, Product, Structured
 from bayesrule.structures import Structure
 
 
@@ -25,13 +25,21 @@ class Gaussian(Posterior):
     """q(w) = N(w; mean, Λ⁻¹), Λ stored as a `Structure` over the flat vector of the mean.
 
     ``fixed``: what goes with the mean and is not uncertain, such as buffers, and weights that a subset leaves out.
+    ``beside``: the prior of such weights, which no posterior has replaced.
     """
 
     kind: ClassVar[str] = "gaussian"
 
-    def __init__(self, mean: Parameters, precision: Structure, fixed: Parameters, context: Context) -> None:
+    def __init__(
+        self,
+        mean: Parameters,
+        precision: Structure,
+        fixed: Parameters,
+        context: Context,
+        beside: Structured | None = None,
+    ) -> None:
         super().__init__(context)
-        self.mean, self.precision, self.fixed = mean, precision, fixed
+        self.mean, self.precision, self.fixed, self.beside = mean, precision, fixed, beside
         self._draws = Draws(Runner(self.model, self._output), mean, precision.sample, mean)
 
     def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
@@ -54,16 +62,30 @@ class Gaussian(Posterior):
         deviations = self.precision.variances.sqrt().to(modules.flatten(self.mean).dtype)
         return modules.unflatten(deviations, self.mean)
 
-    def as_prior(self) -> Structured:
-        """This posterior as the prior of what comes next."""
-        return Structured(self.mean, self.precision)
+    def as_prior(self) -> Prior:
+        """This posterior as the prior of what comes next; weights that it leaves out keep the prior they had."""
+        own = Structured(self.mean, self.precision)
+        if self.beside is None:
+            return own
+        return Product.of((own, list(self.mean)), (self.beside, list(self.beside.mean)))
+
+    def at_mean(self) -> nn.Module:
+        """A copy of the module with the mean for its weights."""
+        module = modules.twin(self.context.model)
+        tensors = dict(module.named_parameters()) | modules.buffers(module)
+        with torch.no_grad():
+            for name, value in (self.mean | self.fixed).items():
+                tensors[name].copy_(value)
+        return module
 
     def state(self) -> Tree:
-        """Mean, precision and fixed state."""
-        return {"mean": self.mean, "precision": to_spec(self.precision), "fixed": self.fixed}
+        """Mean, precision, fixed state, and the prior beside them."""
+        beside = None if self.beside is None else to_spec(self.beside)
+        return {"mean": self.mean, "precision": to_spec(self.precision), "fixed": self.fixed, "beside": beside}
 
     @classmethod
     def from_state(cls, state: Tree, context: Context) -> Gaussian:
-        """From mean, precision and fixed state."""
+        """From all of these."""
         precision = from_spec("structure", state["precision"], structures.AVAILABLE)
-        return cls(state["mean"], precision, state["fixed"], context)
+        beside = None if state["beside"] is None else cast(Structured, priors.from_spec(state["beside"]))
+        return cls(state["mean"], precision, state["fixed"], context, beside)

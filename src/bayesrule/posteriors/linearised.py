@@ -35,6 +35,7 @@ from bayesrule.posteriors.marginals import (
 )
 from bayesrule.posteriors.networks import Network, Runner, check_memory
 from bayesrule.predictions import Prediction, Reals
+from bayesrule.priors import Structured
 from bayesrule.structures import Structure
 
 Link = Literal["sampling", "probit", "bridge"]
@@ -62,9 +63,15 @@ class Linearised(Gaussian):
     kind: ClassVar[str] = "linearised"
 
     def __init__(
-        self, mean: Parameters, precision: Structure, fixed: Parameters, context: Context, link: str = "sampling"
+        self,
+        mean: Parameters,
+        precision: Structure,
+        fixed: Parameters,
+        context: Context,
+        link: str = "sampling",
+        beside: Structured | None = None,
     ) -> None:
-        super().__init__(mean, precision, fixed, context)
+        super().__init__(mean, precision, fixed, context, beside)
         check_link(link, context.likelihood)
         self.link = link
         self._draws = Draws(Runner(self.model, self._tangent), mean, precision.sample)
@@ -142,7 +149,7 @@ class Linearised(Gaussian):
     def from_state(cls, state: Tree, context: Context) -> Linearised:
         """From all of these."""
         plain = Gaussian.from_state(state, context)
-        return cls(plain.mean, plain.precision, plain.fixed, context, state["link"])
+        return cls(plain.mean, plain.precision, plain.fixed, context, state["link"], plain.beside)
 
 
 @contextmanager

@@ -210,15 +210,16 @@ def _eigenvectors(what: str, matrix: Tensor) -> Tensor:
     return vectors
 
 
-def _ratio(factor: Tensor, other: Tensor) -> float | None:
-    """c with factor = c · other up to rounding, if there is one."""
-    norm = torch.linalg.vector_norm(other)
-    if not float(norm):
+def _ratio(factor: Tensor, other: Tensor) -> Tensor | None:
+    """c with factor = c · other up to rounding, if there is one; gradients go through it."""
+    square = other.square().sum()
+    if not bool(square > 0):
         return None
-    ratio = (factor * other).sum() / norm.square()
-    apart = torch.linalg.vector_norm(factor - ratio * other)
-    same = bool(apart <= 16 * torch.finfo(factor.dtype).eps * torch.linalg.vector_norm(factor))
-    return float(ratio) if same and float(ratio) > 0 else None
+    ratio = (factor * other).sum() / square
+    apart = torch.linalg.vector_norm((factor - ratio * other).detach())
+    size = torch.linalg.vector_norm(factor.detach())
+    same = bool(apart <= 16 * torch.finfo(factor.dtype).eps * size)
+    return ratio if same and bool(ratio > 0) else None
 
 
 def to_matrix(vector: Tensor, rows: int, columns: int, bias: bool) -> Tensor:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import __version__, likelihoods, methods, modules, naming, priors, processes, seeds
-from bayesrule.data import Batch, Data, as_data
+from bayesrule.data import Batch, Data, Scaling, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Learner, Method, Needs, Noise, Plan
@@ -33,6 +33,7 @@ from bayesrule.task import Task
 from bayesrule.training.callbacks import Callback, LazyLogs, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.matching import check, hold_out
+from bayesrule.training.past import take_over
 from bayesrule.training.settings import DATA, Settings, default_batch_size, default_epochs
 
 START, ORDER, NOISE, END, HELD, SHARED = range(6)  # what a seed is for
@@ -49,7 +50,7 @@ def fit(
     train: Any,
     method: str | Method = "ensemble",
     likelihood: str | Likelihood | None = None,
-    prior: str | Prior | None = None,
+    prior: str | Prior | Posterior | None = None,
     temperature: float = 1.0,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -67,7 +68,9 @@ def fit(
             ``br.data.standardize((X, y))``.
         method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
         likelihood: a name or object; None: integers are classes, floats are reals with normal noise.
-        prior: a prior, the name of a scale rule, or None: Kaiming's scale for reals, one otherwise.
+        prior: a prior, the name of a scale rule, or None: Kaiming's scale for reals, one otherwise. Or a Gaussian
+            posterior of earlier data: the fit starts from its mean, and keeps its likelihood, with the noise it has,
+            and its scaling of inputs and targets.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, at least 10 and at most 100; 0: the model is
             trained already, and taken as it is.
@@ -86,6 +89,10 @@ def fit(
     1.0
     """
     data = as_data(train)
+    scaling = None
+    if isinstance(prior, Posterior):
+        model, data, likelihood, prior = take_over(prior, model, data, likelihood)
+        scaling = data.scaling
     size = default_batch_size(data.n) if batch_size is None else batch_size
     settings = Settings(
         naming.choose("method", method, methods.AVAILABLE, Method),
@@ -97,6 +104,7 @@ def fit(
         seed,
         val if val is None or isinstance(val, int | float) else DATA,
         precision,
+        scaling,
     )
     folder = Folder(out) if isinstance(out, str | Path) else out
     run = _Run.create(model, data, settings, val, callbacks, folder)
@@ -117,6 +125,9 @@ def resume(
     done = folder.finished(model)
     saved = folder.saved() if done is None else done.info
     data = as_data(train)
+    scaling = saved["settings"]["scaling"] if done is None else saved["scaling"]
+    if scaling is not None:
+        data = data.scaled(Scaling.from_state(scaling))
     if data.fingerprint() != saved["data"]:
         raise ValueError(f"{folder.path}: the training data are not those of the run; a resumed fit needs the same")
     if done is not None:
@@ -316,13 +327,20 @@ class _Run:
         self.plan.history[:] = saved["history"]
         self.step, self.stop, self.sums, self.seconds = saved["step"], saved["stop"], saved["sums"], saved["seconds"]
 
+    def _told_prior(self) -> Tree:
+        """The prior as plain data; of one that earlier data have taught, which is large, the name."""
+        belief = self.task.belief
+        if belief is not None and belief.learnt:
+            return {"name": belief.name, "fields": {}}
+        return naming.to_spec(belief)
+
     def _story(self) -> dict[str, Any]:
         """How the posterior came about."""
         return {
             **self.settings.state(),
             **self.fingerprints,
             "likelihood": self.task.likelihood.name,
-            "prior": naming.to_spec(self.task.belief),
+            "prior": self._told_prior(),
             "n": self.task.data.n,
             "history": self.plan.history,
             "seconds": self.seconds,

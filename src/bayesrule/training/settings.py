@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import Any
 
 from bayesrule import likelihoods, methods, priors
+from bayesrule.data import Scaling
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method
@@ -20,7 +21,10 @@ DATA = "data"  # stands for held-out data that the user gave, which a file does 
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """The arguments of a fit, but for model, data and callbacks. ``val`` is a share of the data, None, or `DATA`."""
+    """The arguments of a fit, but for model, data and callbacks.
+
+    ``val`` is a share of the data, None, or `DATA`. ``scaling`` is that of a posterior which is the prior.
+    """
 
     method: Method
     likelihood: Likelihood | None
@@ -31,6 +35,7 @@ class Settings:
     seed: int
     val: float | str | None
     precision: str | None = None
+    scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0)):
@@ -44,7 +49,8 @@ class Settings:
 
     def state(self) -> dict[str, Tree]:
         """Plain data, for a file."""
-        return {f.name: to_spec(getattr(self, f.name)) for f in fields(self)}
+        plain = {f.name: to_spec(getattr(self, f.name)) for f in fields(self)}
+        return plain | {"scaling": None if self.scaling is None else self.scaling.state()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Settings:
@@ -54,6 +60,7 @@ class Settings:
             "method": methods.from_spec(state["method"]),
             "likelihood": likelihood and from_spec("likelihood", likelihood, likelihoods.AVAILABLE),
             "prior": prior and priors.from_spec(prior),
+            "scaling": None if state["scaling"] is None else Scaling.from_state(state["scaling"]),
         }
         return cls(**{**state, **objects})
 
