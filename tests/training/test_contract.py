@@ -99,7 +99,7 @@ def test_draws_of_code_without_a_generator_can_be_shared():
 
 @pytest.mark.parametrize("method", [MAP(), SWAG(rank=2, snapshots=3), Laplace("all"), Ensemble(2), IVON()])
 def test_the_end_changes_nothing_in_the_learner(method):
-    x, y = data(120)
+    x, _ = data(120)
     task, noise = br.Task.create(model(1), (x, x[:, 0])), Noise.on(torch.device("cpu"))
     learner = method.start(task, Plan(2, 8, 16), noise)
     for batch in task.batches(16, 0):

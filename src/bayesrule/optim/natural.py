@@ -293,7 +293,7 @@ class Natural(Optimizer):
     @property
     def deviations(self) -> Parameters:
         """σ = 1/√(λ(h + δ)) by name."""
-        found = {}
+        found: Parameters = {}
         for flat in self._ready():
             spread = flat.precision.mul(self._size(flat.group)).rsqrt_()
             found |= dict(zip(flat.names, flat.views(spread), strict=True))
