@@ -91,8 +91,11 @@ def copies(tensors: Mapping[str, Tensor]) -> Parameters:
 
 def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None) -> Tensor:
     """The module's outputs at x: ``module(x)``, ``module(*x)`` or ``module(**x)``; under ``state`` if given."""
-    args, kwargs = arguments(x)
-    outputs = module(*args, **kwargs) if state is None else run(module, state, args, kwargs)
+    if state is None and isinstance(x, Tensor):
+        outputs = module(x)
+    else:
+        args, kwargs = arguments(x)
+        outputs = module(*args, **kwargs) if state is None else run(module, state, args, kwargs)
     if not isinstance(outputs, Tensor):
         raise NotOneTensor(
             f"the model must return one tensor, but {type(module).__name__} returned {type(outputs).__name__}; "

@@ -192,6 +192,6 @@ def test_newton_steps_never_raise_the_loss(newton):
         model = found.at_mean()
         prior = br.priors.Gaussian(1.0).resolve(model)
         nll = -br.likelihoods.Categorical().log_prob(model(x), y).sum()
-        return float(nll - prior.log_prob(dict(model.named_parameters())))
+        return float((nll - prior.log_prob(dict(model.named_parameters()))).detach())
 
     assert loss(posterior) < loss(without) if newton else loss(posterior) == loss(without)

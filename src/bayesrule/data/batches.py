@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """The batch on a device; it follows without holding up the program where the device allows that."""
-        if self.y.device == device:
+        if self.y.device == device and all(part.device == device for _, part in inputs.named(self.x)):
             return self
         x = inputs.each(lambda t: _moved(t, device), self.x)
         return Batch(x, _moved(self.y, device))

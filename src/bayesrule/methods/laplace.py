@@ -245,7 +245,7 @@ class LaplaceLearner(Learner):
                 warnings.warn(
                     f"the network's NLL is {float(loss):.3g}, no better than the {float(chance):.3g} of guessing by "
                     "the frequency of each class: Laplace's method is for a trained network; train it, or epochs=None",
-                    stacklevel=6,
+                    stacklevel=8,  # where `br.fit` was called
                 )
         return point.likelihood
 

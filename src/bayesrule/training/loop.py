@@ -24,7 +24,7 @@ from bayesrule import __version__, likelihoods, methods, modules, naming, priors
 from bayesrule.data import Batch, Data, Scaling, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Learner, Method, Needs, Noise, Plan
+from bayesrule.methods import Learner, Method, Noise, Plan
 from bayesrule.methods.base import Logs
 from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
@@ -32,7 +32,7 @@ from bayesrule.seeds import mixed
 from bayesrule.task import Task
 from bayesrule.training.callbacks import Callback, LazyLogs, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
-from bayesrule.training.matching import check, hold_out
+from bayesrule.training.matching import held_out
 from bayesrule.training.past import take_over
 from bayesrule.training.settings import DATA, Settings, default_batch_size, default_epochs
 
@@ -183,7 +183,7 @@ class _Run:
         needs = settings.method.needs(task, settings.epochs)
         held = None
         if settings.val is not None or needs.held_out != "none":
-            task, held = _held_out(task, needs, settings, val)
+            task, held = held_out(task, needs, settings, val, mixed(settings.seed, HELD))
         size = task.data.n if needs.full_batch else settings.batch_size
         plan = Plan(settings.epochs, task.data.steps(size), size)
         if needs.full_batch and plan.steps_per_epoch > 1:
@@ -350,23 +350,6 @@ class _Run:
                 "torch": str(torch.__version__),
             },
         }
-
-
-def _held_out(task: Task, needs: Needs, settings: Settings, val: Any) -> tuple[Task, Batch | None]:
-    """The task on the data that are left to train on, and what is held out, in the user's units."""
-    held: Batch | None
-    if settings.val == DATA:
-        held = as_data(val).raw()
-        check(task, held)
-    else:
-        assert not isinstance(settings.val, str)
-        task, held = hold_out(task, settings.val, mixed(settings.seed, HELD))
-    if needs.held_out == "must" and held is None:
-        raise ValueError(
-            f"{settings.method.name} needs held-out data for what its fields ask, and fewer than 100 examples or a "
-            "loader cannot spare any: give val=(X, y), or change the fields"
-        )
-    return task, held
 
 
 def _finite(tree: Tree, known: Collection[str] = ()) -> bool:

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from bayesrule import modules
-from bayesrule.data import Arrays, Batch, inputs, splits
+from bayesrule.data import Arrays, Batch, as_data, inputs, splits
+from bayesrule.methods import Needs
 from bayesrule.task import Task
+from bayesrule.training.settings import DATA, Settings
 
 FEWEST = 100  # examples below which none can be spared
 ENOUGH = 40  # held-out examples that tell the noise to about a tenth: its relative error is 1/√(2·40)
+
+
+def held_out(task: Task, needs: Needs, settings: Settings, val: Any, seed: int) -> tuple[Task, Batch | None]:
+    """The task on the data that are left to train on, and what is held out, in the user's units."""
+    held: Batch | None
+    if settings.val == DATA:
+        held = as_data(val).raw()
+        check(task, held)
+    else:
+        assert not isinstance(settings.val, str)
+        task, held = hold_out(task, settings.val, seed)
+    if needs.held_out == "must" and held is None:
+        raise ValueError(
+            f"{settings.method.name} needs held-out data for what its fields ask, and fewer than 100 examples or a "
+            "loader cannot spare any: give val=(X, y), or change the fields"
+        )
+    return task, held
 
 
 def hold_out(task: Task, share: float | None, seed: int) -> tuple[Task, Batch | None]:
