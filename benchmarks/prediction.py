@@ -5,7 +5,8 @@
 A round takes as many plain forward passes as there are draws, and one prediction of each contender, in random order;
 the ratio of a round is that of their times. ``first`` asks with a seed that was never asked for, ``again`` with the
 seed of the last call, ``loop`` runs the kept networks one after the other without `torch.vmap`. Written are the median
-ratio and its quartiles over the rounds. Absolute times on a shared machine are noise; ratios within a round are not.
+ratio and its quartiles over the rounds. On one thread it is the processor's time that counts, so that what else the
+machine does matters less.
 """
 
 from __future__ import annotations
@@ -61,9 +62,10 @@ def contenders(posterior: Gaussian, x: torch.Tensor) -> dict[str, Run]:
 
 def seconds(run: Run) -> float:
     """The time of a run."""
-    began = time.perf_counter()
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    began = clock()
     run()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 def rounds(runs: dict[str, Run], count: int) -> Iterator[dict[str, float]]:

@@ -123,6 +123,17 @@ def test_a_step_against_adam(name, mlp, lenet):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("network", ["MLP 784-400-400-10", "LeNet-5"])
+@pytest.mark.parametrize(("size", "first", "again"), [(8, 17.5, 2.0), (1000, 1.3, 1.3)])
+def test_a_prediction_against_plain_passes(network, size, first, again):
+    """32 draws of an IVON posterior: the median ratio of interleaved runs to 32 passes of the module."""
+    table = benchmark("prediction")
+    found = table.measure(table.SETTINGS[network], size, 30 if size == 8 else 5)
+    assert found["first"]["ratio"] <= first
+    assert found["again"]["ratio"] <= again
+
+
+@pytest.mark.slow
 def test_the_import_costs_little_more_than_torch():
     """Import times of torch alone and of bayesrule, interleaved: the ratio of medians is at most 1.25."""
     times = {"torch": [], "bayesrule": []}

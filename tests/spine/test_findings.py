@@ -8,7 +8,7 @@ from torch import nn
 
 import bayesrule as br
 from bayesrule.methods import BBB, MAP, SWAG, Ensemble, MCDropout
-from bayesrule.posteriors import base
+from bayesrule.posteriors import networks
 from bayesrule.training import Diverged, EarlyStopping, Folder
 
 X, Y = classes()
@@ -130,7 +130,7 @@ def test_one_example_needs_its_dimension():
 
 def test_a_mixture_counts_all_its_networks(monkeypatch):
     posterior = br.fit(mlp(), (X, Y), Ensemble(5), epochs=1)
-    monkeypatch.setattr(base, "MEMORY", 3 * 48 * 3 * 4)
+    monkeypatch.setattr(networks, "MEMORY", 3 * 48 * 3 * 4)
     with pytest.raises(MemoryError, match="5 networks on 48 examples"):
         posterior.predict(X)
 

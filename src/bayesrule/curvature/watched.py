@@ -59,10 +59,12 @@ class Watched:
     def __init__(self, model: nn.Module, names: Iterable[str] | None = None) -> None:
         check_weights(model)
         wanted = set(modules.parameters(model) if names is None else names)
-        self.model = modules.twin(model, [p for name, p in modules.frozen(model).items() if name not in wanted]).eval()
+        shared = {name: p for name, p in modules.frozen(model).items() if name not in wanted}
+        self.model = modules.twin(model, shared.values()).eval()
         for name, p in self.model.named_parameters():
-            p.requires_grad_(name in wanted)
-            p.grad = None
+            if name not in shared:  # those are not ours to change
+                p.requires_grad_(name in wanted)
+                p.grad = None
         self.parameters = modules.parameters(self.model)
         self._names = {id(p): name for name, p in self.parameters.items()}
         self._recorder = Recorder(self.model, begin=self.forget, watch=self._watch)

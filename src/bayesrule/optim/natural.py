@@ -313,7 +313,7 @@ class Natural(Optimizer):
         return self._layout()
 
     def to_posterior(self, model: nn.Module, likelihood: str | Likelihood, scaling: Scaling | None = None) -> Gaussian:
-        """q as a posterior over the module's parameters; those that this optimiser does not train are frozen.
+        """q as a posterior over the module's parameters; those that this optimiser does not train are fixed.
 
         Frozen parameters are shared with the module, all else is copied.
         """
@@ -323,14 +323,18 @@ class Natural(Optimizer):
         }
         own = {name: id(p) for name, p in model.named_parameters()}
         twin = modules.twin(model, [p for p in modules.frozen(model).values() if id(p) not in spread])
+        mean: Parameters = {}
+        others: Parameters = {}
         for name, p in twin.named_parameters():
-            p.requires_grad_(own[name] in spread)
-        mean = modules.copies(modules.parameters(twin))
+            if own[name] in spread:
+                mean[name] = p.requires_grad_().detach().clone()
+            elif p.requires_grad:
+                others[name] = p
         if not mean:
             raise ValueError("the optimiser trains none of the model's parameters: pass the model it was made for")
         precision = modules.flatten({name: spread[own[name]].detach() for name in mean}).pow(-2)
         about = Context(twin, likelihoods.choose(likelihood), scaling or Scaling())
-        return Gaussian(mean, Diagonal(precision), modules.copies(modules.buffers(twin)), about)
+        return Gaussian(mean, Diagonal(precision), modules.copies(others | modules.buffers(twin)), about)
 
     def state_dict(self) -> dict[str, Any]:
         """What torch's optimisers have, and where steps and noise stand."""

@@ -8,6 +8,18 @@ from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.linearised import Linearised
 from bayesrule.posteriors.matching import match
 from bayesrule.posteriors.mixture import Mixture
+from bayesrule.posteriors.networks import Network
 from bayesrule.posteriors.particles import Particles
 
-__all__ = ["Context", "Dropout", "Gaussian", "Linearised", "Mixture", "Particles", "Posterior", "load", "match"]
+__all__ = [
+    "Context",
+    "Dropout",
+    "Gaussian",
+    "Linearised",
+    "Mixture",
+    "Network",
+    "Particles",
+    "Posterior",
+    "load",
+    "match",
+]
