@@ -11,7 +11,7 @@ from bayesrule.experiments import Setting, book, penalty_table, png, trials
 from bayesrule.experiments.penalty_table import BAYESIAN, COLUMNS, USUAL, Row, setups
 from bayesrule.experiments.trials import Job, Trial
 from bayesrule.methods import MAP
-from bayesrule.priors import calibrate
+from bayesrule.penalties import calibrate
 
 MODEL = nn.Sequential(nn.Conv2d(3, 6, 5), nn.ReLU(), nn.Flatten(), nn.Linear(54, 7))
 

@@ -20,7 +20,7 @@ from bayesrule.experiments.trials import Job, Trial
 from bayesrule.methods import MAP
 from bayesrule.models import build, default_for
 from bayesrule.modules import parameters
-from bayesrule.priors import Calibrated, calibrate
+from bayesrule.penalties import Calibrated, calibrate
 from bayesrule.priors.group_laplace import size
 from bayesrule.report.figures import PALETTE
 

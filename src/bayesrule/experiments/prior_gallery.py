@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from bayesrule.experiments.base import Claim, Result, Setting, one_thread
-from bayesrule.priors import Implied, Radial, Verdict, penalty_of, prior_of
-from bayesrule.priors.penalties import L1, L2, Cosine, GroupLasso, Penalty, Polynomial
-from bayesrule.priors.translations import Gaussian, Laplace, Logistic, PointMass, Student, Translation, Uniform
+from bayesrule.penalties import Implied, Radial, Verdict, penalty_of, prior_of
+from bayesrule.penalties.functions import L1, L2, Cosine, GroupLasso, Penalty, Polynomial
+from bayesrule.penalties.translations import Gaussian, Laplace, Logistic, PointMass, Student, Translation, Uniform
 
 SCALES = {False: (0.25, 0.5, 1.0), True: (0.1, 0.25, 0.5, 0.75, 1.0)}  # ν where it is trained
 FIXED = 0.5  # ν where it is not
