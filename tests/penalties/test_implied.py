@@ -1,6 +1,8 @@
 """Verdicts, groups, bad input, and an implied prior at work."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -330,3 +332,12 @@ def test_a_finer_grid_finds_what_a_coarse_one_refused():
     truth = -(x**2) - 0.5 * math.exp(0.5 * 0.64) * torch.cos(80 * x)
     difference = prior.log_density(x) - truth
     assert float(difference.max() - difference.min()) / 2 < max(prior.error, 1e-6) < 1e-2
+
+
+def test_a_file_with_an_implied_prior_loads_the_room_that_it_needs(tmp_path):
+    inside = br.priors.Product.of((prior_of(L2(0.5), translations.Gaussian(0.1)), ["weight", "bias"]))
+    files.save(tmp_path / "prior.safetensors", to_spec(inside), "prior")
+    code = "import sys; from bayesrule import files, priors; assert 'bayesrule.penalties' not in sys.modules; "
+    code += "print(priors.from_spec(files.load('prior.safetensors', 'prior')).parts[0].name)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "implied"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
+from bayesrule.data import Kind
 from bayesrule.data.catalog import NAMES
-from bayesrule.data.splits import Kind
 from bayesrule.files import FileError
 
 

@@ -12,15 +12,14 @@ from typing import Any
 
 import torch
 
+from bayesrule import likelihoods
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import Settings, is_table
 from bayesrule.cli.sources import Source
 from bayesrule.cli.terminal import progress
-from bayesrule.data import Schema, Split, load, read_table, standardize
-from bayesrule.data.splits import Kind
+from bayesrule.data import Kind, Schema, Split, load, read_table, standardize
 from bayesrule.data.tables import fingerprint
 from bayesrule.files import FileError, write_atomically
-from bayesrule.likelihoods import choose as choose_likelihood
 from bayesrule.models import Spec, build, default_for
 from bayesrule.posteriors import Posterior
 from bayesrule.posteriors import load as load_posterior
@@ -48,8 +47,6 @@ class Run:
     def of(cls, settings: Settings, source: Source, command: str) -> Run:
         """A new run on data that were read, everything checked that can be."""
         fields.method(settings.method, settings.set)
-        if settings.likelihood is not None:
-            choose_likelihood(settings.likelihood)
         split, schema, table = source
         shape = tuple(split.train[0].shape[1:])
         return cls(settings, _spec(settings, split), split.kind, shape, split.classes, schema, table, command)
@@ -93,7 +90,7 @@ class Run:
                     network,
                     data,
                     fields.method(asked.method, asked.set),
-                    asked.likelihood or ("poisson" if self.kind == "counts" else None),
+                    asked.likelihood or likelihoods.usual(self.kind),
                     fields.prior(asked.prior),
                     asked.temperature,
                     asked.epochs,
@@ -174,13 +171,7 @@ def _fresh(folder: Path) -> bool:
 
 def _spec(settings: Settings, split: Split) -> Spec:
     """The network: the default one for the data, with the hidden layers and the outputs that were asked for."""
-    spec = default_for(split)
-    if settings.likelihood == "heteroscedastic":
-        spec["outputs"] *= 2
-    if settings.likelihood == "bernoulli":
-        if len(split.classes) != 2:
-            raise ValueError(f"--likelihood bernoulli is for 2 classes, {split.name} has {len(split.classes)}")
-        spec["outputs"] = 1
+    spec = default_for(split, settings.likelihood)
     if settings.hidden is None:
         return spec
     inputs = prod(split.train[0].shape[1:])

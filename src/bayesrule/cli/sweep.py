@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bayesrule import sweeps
+from bayesrule import likelihoods, sweeps
 from bayesrule.cli import fields, options, sources
 from bayesrule.cli.options import Settings
 from bayesrule.cli.runs import Run, refuse, threads
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
             args.val,
             args.jobs,
             [callback],
-            likelihood=settings.likelihood or ("poisson" if split.kind == "counts" else None),
+            likelihood=settings.likelihood or likelihoods.usual(split.kind),
             prior=fields.prior(settings.prior),
             temperature=settings.temperature,
             epochs=settings.epochs,
