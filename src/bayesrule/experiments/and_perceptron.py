@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from bayesrule import jobs
 from bayesrule.data import load
-from bayesrule.experiments.base import Claim, Result, Setting, one_thread
+from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.logistic import Normal, Table, probability
 from bayesrule.methods import BBB
@@ -46,7 +47,7 @@ class Arm:
     probs_exact: list[float]
 
 
-@one_thread()
+@jobs.threads(1)
 def run(setting: Setting) -> Result:
     """One training for each number of copies of the truth table, all examples in one batch."""
     first = torch.randn(3, generator=torch.Generator().manual_seed(setting.seed))  # Kaiming: N(0, 2/2)

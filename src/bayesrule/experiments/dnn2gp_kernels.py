@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayesrule import gp
 from bayesrule.data import Arrays, Pair, Split, load
-from bayesrule.experiments import book, kept, trials
+from bayesrule.experiments import book, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.modes import trained
@@ -58,9 +58,7 @@ def run(setting: Setting) -> Result:
         for seed in seeds
         for epochs in (0, k.epochs)
     ]
-    found = [
-        vars(question) | answer for question, answer in zip(asked, kept.answers(look, asked, setting), strict=True)
-    ]
+    found = [vars(question) | answer for question, answer in zip(asked, setting.answers(look, asked), strict=True)]
     claims = [claim for kind in kinds for claim in _claims(found, kind)]
     shown = [each if each["seed"] == seeds[0] else each | {"kernel": None, "labels": None} for each in found]
     plain = {"permutations": PERMUTATIONS, "kernels": shown}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayesrule import gp
 from bayesrule.data import Split, load, standardize
-from bayesrule.experiments import kept, trials
+from bayesrule.experiments import trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.modes import trained
@@ -42,7 +42,7 @@ def run(setting: Setting) -> Result:
     """Networks on several draws of `br.data.gap`, each turned into a process."""
     first = 100 * setting.seed
     fits = [Fit(seed, EPOCHS[setting.full]) for seed in range(first, first + SEEDS[setting.full])]
-    found = kept.answers(look, fits, setting)
+    found = setting.answers(look, fits)
     claims = (_covers(found), _knows(found), _agrees(found))
     plain = {"fits": [vars(each) | answer for each, answer in zip(fits, found, strict=True)]}
     return Result(claims, plain, lambda figure: _draw(figure, found), (10.5, 3.4), (_stands(found),))

@@ -16,7 +16,7 @@ from torch import Tensor
 from bayesrule import gp
 from bayesrule.data import Arrays, Pair, load, standardize
 from bayesrule.data.splits import cut
-from bayesrule.experiments import kept, trials
+from bayesrule.experiments import trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.modes import trained
@@ -92,9 +92,7 @@ def run(setting: Setting) -> Result:
         for split in range(first, first + splits)
         for choice in sweep.choices(data, split, epochs)
     ]
-    found = [
-        vars(question) | answer for question, answer in zip(asked, kept.answers(look, asked, setting), strict=True)
-    ]
+    found = [vars(question) | answer for question, answer in zip(asked, setting.answers(look, asked), strict=True)]
     claims = tuple(claim for sweep in sweeps for claim in _claims(found, sweep.sweep))
     return Result(
         claims,

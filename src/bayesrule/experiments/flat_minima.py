@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bayesrule.experiments.base import Claim, Result, Setting, one_thread
+from bayesrule import jobs
+from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.families import DiagonalGaussian, Estimator, GaussianMean, Natural
 from bayesrule.rule import Rule
@@ -27,7 +28,7 @@ NODES = 600  # the points must be closer than the sharp minimum is wide
 SOURCE = "Khan, conditions of the optimum"
 
 
-@one_thread()
+@jobs.threads(1)
 def run(setting: Setting) -> Result:
     """Both from the same starts; the conditions at the end of the rule; and what a lower temperature changes."""
     noise = torch.rand(STARTS[setting.full], generator=torch.Generator().manual_seed(setting.seed), dtype=torch.float64)

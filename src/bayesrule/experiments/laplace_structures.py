@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from bayesrule import methods
 from bayesrule.data import Arrays, Split, load, standardize
 from bayesrule.evaluate import evaluate
-from bayesrule.experiments import book, kept, trials
+from bayesrule.experiments import book, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.modes import trained
@@ -70,7 +70,7 @@ def run(setting: Setting) -> Result:
     lengths = LENGTHS[setting.full]
     seeds, samples = book.seeds(setting, SEEDS), SAMPLES[setting.full]
     asked = [Network(data, epochs, seed, samples) for data, epochs in lengths.items() for seed in seeds]
-    answers = kept.answers(look, asked, setting)
+    answers = setting.answers(look, asked)
     found = {data: [a for q, a in zip(asked, answers, strict=True) if q.data == data] for data in lengths}
     claims = tuple(each for data, rows in found.items() for each in claims_of(rows, data))
     notes = tuple(note for data, rows in found.items() for note in _notes(rows, data))

@@ -10,8 +10,9 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bayesrule import jobs
 from bayesrule.experiments import derivations, textbook
-from bayesrule.experiments.base import Claim, Result, Setting, one_thread
+from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.derivations import DERIVATIONS, DEVIATIONS, SEARCHES, STEPS, Comparison, Points, tensor
 from bayesrule.experiments.derivations_of_posteriors import POSTERIORS, linear_system, swing
 from bayesrule.families import FullGaussian, GaussianMixture
@@ -23,7 +24,7 @@ KINDS = {"held to 1e-6": 0, "held to 1e-10": 2, "given the same draws": 1}  # an
 START = 3.3  # of the homotopy that is drawn
 
 
-@one_thread()
+@jobs.threads(1)
 def run(setting: Setting) -> Result:
     """All derivations, and what is drawn of three of them."""
     found = {name: _compare(every, setting) for name, every in _sections().items()}

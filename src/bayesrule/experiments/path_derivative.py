@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from bayesrule import jobs
 from bayesrule.data import load, standardize
 from bayesrule.experiments import book, trials
-from bayesrule.experiments.base import Claim, Result, Setting, one_thread
+from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.trials import Job, Trial
 from bayesrule.methods import BBB, Plan
@@ -34,7 +35,7 @@ NOTE = (
 )
 
 
-@one_thread()
+@jobs.threads(1)
 def run(setting: Setting) -> Result:
     """Variances on a conjugate model and at the start of training, and trainings that differ in gradient and start."""
     noise = {kind: [_variance(kind, distance, setting.seed) for distance in DISTANCES] for kind in KINDS}

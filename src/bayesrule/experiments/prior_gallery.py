@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bayesrule.experiments.base import Claim, Result, Setting, one_thread
+from bayesrule import jobs
+from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.penalties import Implied, Radial, Verdict, penalty_of, prior_of
 from bayesrule.penalties.functions import L1, L2, Cosine, GroupLasso, Penalty, Polynomial
 from bayesrule.penalties.translations import Gaussian, Laplace, Logistic, PointMass, Student, Translation, Uniform
@@ -41,7 +42,7 @@ class Exhibit(NamedTuple):
     half: float = 3.0
 
 
-@one_thread()
+@jobs.threads(1)
 def run(setting: Setting) -> Result:
     """A row of the gallery for each exhibit, and claims about the same penalties."""
     nus, rows = SCALES[setting.full], [row(exhibit) for exhibit in exhibits(setting.full)]

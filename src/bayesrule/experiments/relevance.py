@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bayesrule import gp
 from bayesrule.data import Arrays, Split, load
-from bayesrule.experiments import book, kept, trials
+from bayesrule.experiments import book, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.modes import trained
 from bayesrule.models import Spec, default_for
@@ -44,7 +44,7 @@ def run(setting: Setting) -> Result:
     lengths = LENGTHS[setting.full]
     seeds = book.seeds(setting, SEEDS[setting.full])
     asked = [Network(data, epochs, seed, MOST) for data, epochs in lengths.items() for seed in seeds]
-    answers = kept.answers(look, asked, setting)
+    answers = setting.answers(look, asked)
     found = {data: [a for q, a in zip(asked, answers, strict=True) if q.data == data] for data in lengths}
     claims = tuple(claim for data, rows in found.items() for claim in _claims(rows, data))
     plain = {"share": SHARE, "networks": [vars(q) | a for q, a in zip(asked, answers, strict=True)]}

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from bayesrule import modules
-from bayesrule.experiments.base import Claim, Result, Setting, one_thread
+from bayesrule import jobs, modules
+from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.methods import BBB
 from bayesrule.posteriors import Gaussian
@@ -27,7 +27,7 @@ NEAR = 1e-3  # how far from the prior a trained q may be, in prior deviations
 SOURCE = "Romijnders, figure 1"
 
 
-@one_thread()
+@jobs.threads(1)
 def run(setting: Setting) -> Result:
     """The term and its minimum; trainings without data; and the penalty that the prior gives to one network."""
     lowest = {precision: _lowest(precision) for precision in PRECISIONS}
