@@ -99,7 +99,7 @@ def parts_loaded_by(code: str) -> set[str]:
 
 
 ROOMS = {"families", "gp", "penalties", "rule"}
-FRONTS = {"cli", "estimators", "experiments", "report", "sweeps"}
+FRONTS = {"cli", "estimators", "experiments", "jobs", "report", "sweeps"}
 
 
 def test_the_core_import_loads_no_room_that_a_fit_does_not_enter():

@@ -9,15 +9,8 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from bayesrule.experiments import (
-    EXPERIMENTS,
-    Setting,
-    dnn2gp_kernels,
-    dnn2gp_regression,
-    dnn2gp_tuning,
-    png,
-    relevance,
-)
+from bayesrule.experiments import EXPERIMENTS, Setting, png
+from bayesrule.experiments.principles import dnn2gp_kernels, dnn2gp_regression, dnn2gp_tuning, relevance
 
 NAMES = ("dnn2gp-kernels", "dnn2gp-regression", "dnn2gp-tuning", "relevance")
 

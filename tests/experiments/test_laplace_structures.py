@@ -8,8 +8,9 @@ import torch
 from matplotlib.image import imread
 
 from bayesrule.data import load
-from bayesrule.experiments import EXPERIMENTS, Setting, laplace_structures, png
-from bayesrule.experiments.laplace_structures import (
+from bayesrule.experiments import EXPERIMENTS, Setting, png
+from bayesrule.experiments.laplace import laplace_structures
+from bayesrule.experiments.laplace.laplace_structures import (
     DIAGONAL,
     KRONECKER,
     LAST,

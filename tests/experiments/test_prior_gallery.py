@@ -11,7 +11,8 @@ import torch
 from matplotlib.image import imread
 from scipy import integrate, stats
 
-from bayesrule.experiments import EXPERIMENTS, Claim, Setting, png, prior_gallery
+from bayesrule.experiments import EXPERIMENTS, Claim, Setting, png
+from bayesrule.experiments.penalties import prior_gallery
 from bayesrule.penalties import Implied, Radial, prior_of
 from bayesrule.penalties.functions import L1, L2, GroupLasso
 from bayesrule.penalties.translations import Gaussian, PointMass

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from bayesrule.experiments import textbook
-from bayesrule.experiments.textbook import Array
+from bayesrule.experiments.principles import textbook
+from bayesrule.experiments.principles.textbook import Array
 from bayesrule.families import Categorical, DiagonalGaussian, FullGaussian, GaussianMixture
 from bayesrule.rule import State, algorithms
 from bayesrule.seeds import mixed

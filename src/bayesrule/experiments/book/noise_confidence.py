@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bayesrule.data import Split
 from bayesrule.evaluate import score
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.trials import Job, Trial
@@ -39,7 +39,7 @@ def run(setting: Setting) -> Result:
     data, epochs = LENGTHS[setting.full]
     jobs = [
         Job(what, data, method, epochs, seed, look=look)
-        for seed in book.seeds(setting)
+        for seed in findings.seeds(setting)
         for what, method in METHODS.items()
     ]
     found = [trial for trial in trials.run(jobs, setting) if not trial.failed]
@@ -48,7 +48,7 @@ def run(setting: Setting) -> Result:
         *(_less_sure(found, what) for what in (NARROW, BROAD)),
         _unknown(found),
     )
-    plain = {"data": data, "noises": NOISES, "trials": [book.plain(trial) for trial in found]}
+    plain = {"data": data, "noises": NOISES, "trials": [findings.plain(trial) for trial in found]}
     return Result(claims, plain, lambda figure: _draw(figure, found), (10.5, 3.2), (_prior_or_spread(found),))
 
 
@@ -104,7 +104,7 @@ def _less_sure(found: list[Trial], what: str) -> Claim:
         f"on noise a Bayesian network ({what.partition(', ')[2]}) is less sure than a frequentist one",
         f"mean probability of the likeliest class {trials.said(bayes)} against {trials.said(plain)}; "
         f"AUROC of entropy, noise against test data, {aurocs[1]} against {aurocs[0]}",
-        book.better([a - b for a, b in zip(plain, bayes, strict=True)]),
+        findings.better([a - b for a, b in zip(plain, bayes, strict=True)]),
     )
 
 
@@ -116,7 +116,8 @@ def _unknown(found: list[Trial]) -> Claim:
         "data; a frequentist one has none",
         f"{trials.said(noise)} nats on noise, {trials.said(test)} on test data ({BROAD}); "
         f"{max(_seen(found, PLAIN, 'epistemic')):.4f} ({PLAIN})",
-        book.better([a - b for a, b in zip(noise, test, strict=True)]) and max(_seen(found, PLAIN, "epistemic")) < 1e-6,
+        findings.better([a - b for a, b in zip(noise, test, strict=True)])
+        and max(_seen(found, PLAIN, "epistemic")) < 1e-6,
     )
 
 

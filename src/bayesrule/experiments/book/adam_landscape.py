@@ -7,10 +7,9 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
-from bayesrule.experiments.figures import panels
-from bayesrule.experiments.landscapes import (
+from bayesrule.experiments.book.landscapes import (
     LEVEL,
     Array,
     Landscape,
@@ -22,6 +21,7 @@ from bayesrule.experiments.landscapes import (
     legend_below,
     scatter,
 )
+from bayesrule.experiments.figures import panels
 from bayesrule.experiments.trials import Job, Trial
 from bayesrule.methods import BBB
 from bayesrule.optim import Recipe
@@ -41,7 +41,7 @@ def run(setting: Setting) -> Result:
     claims = [claim for landscape in found for claim in (*_trends(landscape), _against_usual(pairs, landscape.data))]
     plain = {
         "landscapes": [landscape.plain() for landscape in found],
-        "pairs": [book.plain(trial) for trial in pairs],
+        "pairs": [findings.plain(trial) for trial in pairs],
     }
     size = 9.0, 3.7 * len(found)
     return Result(tuple(claims), plain, partial(_draw, found=found), size, tuple(map(_note, found)))
@@ -60,7 +60,7 @@ def _landscape(data: str, number: int, setting: Setting) -> Landscape:
 def _pairs(data: str, setting: Setting) -> list[Job]:
     return [
         Job(what, data, _method(*betas), EPOCHS[data], seed)
-        for seed in book.seeds(setting, SEEDS[data])
+        for seed in findings.seeds(setting, SEEDS[data])
         for what, betas in (("low", LOW), ("usual", USUAL))
     ]
 
@@ -84,13 +84,13 @@ def _trend(landscape: Landscape, what: str, score: Array) -> Claim:
 
 
 def _against_usual(pairs: Sequence[Trial], data: str) -> Claim:
-    low, usual = (trials.said(book.values(pairs, data, what, "accuracy")) for what in ("low", "usual"))
-    losses = [trials.said(book.values(pairs, data, what, "loss"), 3) for what in ("low", "usual")]
+    low, usual = (trials.said(findings.values(pairs, data, what, "accuracy")) for what in ("low", "usual"))
+    losses = [trials.said(findings.values(pairs, data, what, "loss"), 3) for what in ("low", "usual")]
     return Claim(
         "Book 2020, figures 5.6, 5.7",
         f"a low β₂ is better than the usual one on {data}",
         f"accuracy {low} at β = {LOW}, {usual} at {USUAL}; loss {losses[0]} and {losses[1]}",
-        book.better(book.gains(pairs, data, "low", "usual", "accuracy")),
+        findings.better(findings.gains(pairs, data, "low", "usual", "accuracy")),
     )
 
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
 from torch import nn
 
 from bayesrule.data import load
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.trials import Job, Trial
@@ -70,7 +70,7 @@ def run(setting: Setting) -> Result:
     data, epochs = DATA[setting.full]
     model = build(default_for(load(data, setting.data_dir)))
     priors = {column.kind: setups(calibrate(model, column.kind), model) for column in COLUMNS}
-    exponents, seeds = EXPONENTS[setting.full], book.seeds(setting)
+    exponents, seeds = EXPONENTS[setting.full], findings.seeds(setting)
 
     def jobs(kind: str, setup: str, exponent: float, seeds: Sequence[int]) -> list[Job]:
         what, prior = _named(kind, setup, exponent), priors[kind][setup]
@@ -89,7 +89,7 @@ def run(setting: Setting) -> Result:
     plain = {
         "exponents": exponents,
         "table": [{"document": asdict(c), "measured": asdict(r)} for c, r in zip(COLUMNS, rows, strict=True)],
-        "trials": [{k: v for k, v in book.plain(t).items() if k != "history"} for t in found],
+        "trials": [{k: v for k, v in findings.plain(t).items() if k != "history"} for t in found],
     }
     claims = (_no_worse(rows), _too_strong(rows), _cost(rows))
     notes = _notes(rows, exponents)
@@ -117,12 +117,12 @@ def _named(kind: str, setup: str, exponent: float) -> str:
 
 def _chosen(found: Sequence[Trial], data: str, kind: str, setup: str, exponents: Sequence[float]) -> float:
     """The global factor at which most of the examples kept apart are right, over all seeds."""
-    return max(exponents, key=lambda e: sum(book.values(found, data, _named(kind, setup, e), "held")))
+    return max(exponents, key=lambda e: sum(findings.values(found, data, _named(kind, setup, e), "held")))
 
 
 def _row(found: Sequence[Trial], data: str, column: Column, usual: float, best: float) -> Row:
     def accuracy(setup: str, exponent: float) -> list[float]:
-        return book.values(found, data, _named(column.kind, setup, exponent), "accuracy")
+        return findings.values(found, data, _named(column.kind, setup, exponent), "accuracy")
 
     return Row(
         column.sign,
@@ -144,7 +144,7 @@ def _no_worse(rows: Sequence[Row]) -> Claim:
         SOURCE,
         "factors by layer from the initialisation are no less accurate than the usual ones, each at its best global λ",
         "accuracy, by the initialisation (usual): " + ", ".join(told),
-        all(book.not_worse(_gains(r.best, r.usual)) for r in rows),
+        all(findings.not_worse(_gains(r.best, r.usual)) for r in rows),
     )
 
 
@@ -189,7 +189,7 @@ def _draw(figure: Figure, found: Sequence[Trial], data: str, rows: Sequence[Row]
     for ax, column, row in zip(axes, COLUMNS, rows, strict=True):
         ax.axvline(1.0, color="0.5", ls=":", label="λ = 1/N")
         errors = {
-            setup: [_errors(book.values(found, data, _named(column.kind, setup, e), "accuracy")) for e in exponents]
+            setup: [_errors(findings.values(found, data, _named(column.kind, setup, e), "accuracy")) for e in exponents]
             for setup in (USUAL, BAYESIAN)
         }
         factors = [10**e for e in exponents]

@@ -11,10 +11,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayesrule import jobs
-from bayesrule.experiments import derivations, textbook
 from bayesrule.experiments.base import Claim, Result, Setting
-from bayesrule.experiments.derivations import DERIVATIONS, DEVIATIONS, SEARCHES, STEPS, Comparison, Points, tensor
-from bayesrule.experiments.derivations_of_posteriors import POSTERIORS, linear_system, swing
+from bayesrule.experiments.principles import derivations, textbook
+from bayesrule.experiments.principles.derivations import (
+    DERIVATIONS,
+    DEVIATIONS,
+    SEARCHES,
+    STEPS,
+    Comparison,
+    Points,
+    tensor,
+)
+from bayesrule.experiments.principles.derivations_of_posteriors import POSTERIORS, linear_system, swing
 from bayesrule.families import FullGaussian, GaussianMixture
 from bayesrule.rule import algorithms
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bayesrule import jobs
 from bayesrule.data import load, standardize
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.trials import Job, Trial
@@ -45,7 +45,7 @@ def run(setting: Setting) -> Result:
         [
             Job(_named(kind, start), data, _method(kind, start), epochs, seed)
             for data, epochs in lengths.items()
-            for seed in book.seeds(setting)
+            for seed in findings.seeds(setting)
             for kind, start in product(KINDS, STARTS)
         ],
         setting,
@@ -56,7 +56,7 @@ def run(setting: Setting) -> Result:
         _term_claim(first),
         *(_training_claim(found, data, start) for data, start in product(lengths, STARTS)),
     )
-    plain = {"distance": DISTANCES, "variance": noise, "first": first, "trials": [book.plain(t) for t in found]}
+    plain = {"distance": DISTANCES, "variance": noise, "first": first, "trials": [findings.plain(t) for t in found]}
     size = (3.6 * (2 + len(lengths)), 3.2)
     return Result(claims, plain, lambda figure: _draw(figure, noise, first, found), size, (NOTE,))
 
@@ -144,12 +144,12 @@ def _term_claim(first: list[dict[str, Any]]) -> Claim:
 
 
 def _training_claim(found: list[Trial], data: str, start: str) -> Claim:
-    path, total = (book.values(found, data, _named(kind, start), "accuracy") for kind in ("path", "total"))
+    path, total = (findings.values(found, data, _named(kind, start), "accuracy") for kind in ("path", "total"))
     return Claim(
         "Book 2020, figure 5.1",
         f"the path derivative is at least as good as the total one on {data} ({start} start)",
         f"accuracy {trials.said(path)} (path), {trials.said(total)} (total)",
-        book.not_worse([a - b for a, b in zip(path, total, strict=True)]),
+        findings.not_worse([a - b for a, b in zip(path, total, strict=True)]),
     )
 
 
@@ -162,7 +162,7 @@ def _draw(figure: Figure, noise: dict[str, list[float]], first: list[dict[str, A
     exact.legend()
     _bars(start, first)
     for ax, data in zip(rest, names, strict=True):
-        book.curves(ax, [t for t in found if t.data == data], "nll")
+        findings.curves(ax, [t for t in found if t.data == data], "nll")
         ax.set(title=f"{data}: negative log likelihood", yscale="log")
 
 

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from bayesrule import methods
 from bayesrule.data import Arrays, Split, load, standardize
 from bayesrule.evaluate import evaluate
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.modes import trained
@@ -68,7 +68,7 @@ class Network:
 def run(setting: Setting) -> Result:
     """On each data set networks of several seeds, each with all structures."""
     lengths = LENGTHS[setting.full]
-    seeds, samples = book.seeds(setting, SEEDS), SAMPLES[setting.full]
+    seeds, samples = findings.seeds(setting, SEEDS), SAMPLES[setting.full]
     asked = [Network(data, epochs, seed, samples) for data, epochs in lengths.items() for seed in seeds]
     answers = setting.answers(look, asked)
     found = {data: [a for q, a in zip(asked, answers, strict=True) if q.data == data] for data in lengths}
@@ -201,7 +201,7 @@ def not_above(rows: Sequence[Row], data: str, metric: str) -> Claim:
         f"{data} ({LAST}): the {SCORES[metric]} is not above MAP's (by more than two standard errors)",
         f"{trials.said(ours)}, MAP {trials.said(point)}; not above in {sum(gain >= 0 for gain in gains)} of "
         f"{len(rows)} seeds",
-        book.not_worse(gains),
+        findings.not_worse(gains),
     )
 
 
@@ -215,7 +215,7 @@ def diagonal_is_worse(rows: Sequence[Row], data: str) -> Claim:
         "two standard errors)",
         f"{trials.said(diagonal)} against {trials.said(products)}; larger in {sum(gap > 0 for gap in gaps)} of "
         f"{len(rows)} seeds",
-        book.better(gaps),
+        findings.better(gaps),
     )
 
 
@@ -229,7 +229,7 @@ def notices(rows: Sequence[Row], data: str, name: str) -> Claim:
         "errors)",
         f"{trials.said(ours)}, MAP {trials.said(point)}; above in {sum(gain > 0 for gain in gains)} of "
         f"{len(rows)} seeds",
-        book.better(gains),
+        findings.better(gains),
     )
 
 

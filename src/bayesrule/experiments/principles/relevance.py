@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bayesrule import gp
 from bayesrule.data import Arrays, Split, load
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.modes import trained
 from bayesrule.models import Spec, default_for
@@ -42,7 +42,7 @@ class Network:
 def run(setting: Setting) -> Result:
     """On each data set networks of several seeds, trained on all of it and on parts of it."""
     lengths = LENGTHS[setting.full]
-    seeds = book.seeds(setting, SEEDS[setting.full])
+    seeds = findings.seeds(setting, SEEDS[setting.full])
     asked = [Network(data, epochs, seed, MOST) for data, epochs in lengths.items() for seed in seeds]
     answers = setting.answers(look, asked)
     found = {data: [a for q, a in zip(asked, answers, strict=True) if q.data == data] for data in lengths}
@@ -134,7 +134,7 @@ def _boundary(rows: list[dict[str, Any]], data: str) -> Claim:
         "were trained on",
         f"error rate {trials.said(top)} against {trials.said(bottom)} in the least relevant tenth; mean entropy "
         f"{entropies[0]} and {entropies[1]} nats",
-        book.better([a - b for a, b in zip(top, bottom, strict=True)]),
+        findings.better([a - b for a, b in zip(top, bottom, strict=True)]),
     )
 
 
@@ -149,7 +149,7 @@ def _matters(rows: list[dict[str, Any]], data: str, kind: str) -> Claim:
         "least relevant tenth (by more than two standard errors, which chance does in 6 of 100 comparisons)",
         f"mean |Δp| {trials.said(top)} against {trials.said(bottom)}, a tenth at random {trials.said(random)}; larger "
         f"in {sum(gain > 0 for gain in gains)} of {len(gains)} seeds",
-        book.better(gains),
+        findings.better(gains),
     )
 
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from bayesrule import modules
 from bayesrule.data import Split
 from bayesrule.evaluate import evaluate
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.trials import Job, Trial
@@ -34,13 +34,13 @@ def run(setting: Setting) -> Result:
         [
             Job(_named(rho), data, BBB(**{**book.METHOD, "initial_std": deviation(rho)}), epochs, seed, look=look)
             for data, epochs in lengths.items()
-            for seed in book.seeds(setting)
+            for seed in findings.seeds(setting)
             for rho in STARTS
         ],
         setting,
     )
     claims = [claim for data in lengths for claim in _claims(found, data)]
-    plain = {"rho": STARTS, "std": [deviation(rho) for rho in STARTS], "trials": [book.plain(t) for t in found]}
+    plain = {"rho": STARTS, "std": [deviation(rho) for rho in STARTS], "trials": [findings.plain(t) for t in found]}
     return Result(tuple(claims), plain, lambda figure: _draw(figure, found), (10.5, 2.8 * len(lengths)), _notes(found))
 
 
@@ -83,18 +83,18 @@ def _share(found: Sequence[Trial], data: str, rho: int) -> float:
 
 
 def _claims(found: list[Trial], data: str) -> list[Claim]:
-    accuracy = {rho: book.values(found, data, _named(rho), "accuracy") for rho in STARTS}
+    accuracy = {rho: findings.values(found, data, _named(rho), "accuracy") for rho in STARTS}
     shares = {rho: _share(found, data, rho) for rho in STARTS}
     best = max(STARTS, key=lambda rho: trials.average(accuracy[rho])[0])
     widest, narrowest = max(STARTS), min(STARTS)
-    lost = book.gains(found, data, _named(CHOSEN), _named(widest), "accuracy")
-    behind = book.gains(found, data, _named(CHOSEN), _named(best), "accuracy")
+    lost = findings.gains(found, data, _named(CHOSEN), _named(widest), "accuracy")
+    behind = findings.gains(found, data, _named(CHOSEN), _named(best), "accuracy")
     return [
         Claim(
             SOURCE,
             f"too wide a start impairs performance on {data}",
             "accuracy " + ", ".join(f"{trials.said(accuracy[rho])} ({_named(rho)})" for rho in STARTS),
-            book.better(lost),
+            findings.better(lost),
         ),
         Claim(
             SOURCE,
@@ -108,7 +108,7 @@ def _claims(found: list[Trial], data: str) -> list[Claim]:
             f"ρ = −10 is a good trade-off on {data}: as accurate as any, and not frequentist",
             f"accuracy {trials.said(accuracy[CHOSEN])}, the best {trials.said(accuracy[best])} ({_named(best)}); "
             f"a share {shares[CHOSEN]:.1e} of the uncertainty is epistemic",
-            book.not_worse(behind) and shares[CHOSEN] >= LITTLE,
+            findings.not_worse(behind) and shares[CHOSEN] >= LITTLE,
         ),
     ]
 
@@ -136,7 +136,7 @@ def _draw(figure: Figure, found: list[Trial]) -> None:
     for row, data in enumerate(names):
         accuracy, divergence, epistemic, std = axes[4 * row : 4 * row + 4]
         for ax, metric in ((accuracy, "accuracy"), (divergence, "divergence")):
-            _dots(ax, {rho: book.values(found, data, _named(rho), metric) for rho in STARTS})
+            _dots(ax, {rho: findings.values(found, data, _named(rho), metric) for rho in STARTS})
         for ax, metric in ((epistemic, "epistemic"), (std, "std")):
             _dots(ax, {rho: _seen(found, data, rho, metric) for rho in STARTS})
         accuracy.set(title=f"{data}: test accuracy")

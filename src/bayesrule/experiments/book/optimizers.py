@@ -12,10 +12,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
+from bayesrule.experiments.book.landscapes import LEVEL, chance_of_gain, epochs_said, generator, learnt
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.landscapes import LEVEL, chance_of_gain, epochs_said, generator, learnt
 from bayesrule.experiments.trials import Job, Trial
 from bayesrule.methods import BBB
 from bayesrule.optim import Recipe
@@ -61,7 +61,7 @@ def run(setting: Setting) -> Result:
 
 
 def _jobs(drawn: Drawn, data: str, setting: Setting) -> list[Job]:
-    seeds = book.seeds(setting, DRAWS)
+    seeds = findings.seeds(setting, DRAWS)
     return [
         Job(name, data, _method(name, **place), EPOCHS[data], seed)
         for name, places in drawn.items()
@@ -116,7 +116,7 @@ def summary(found: Sequence[Trial]) -> dict[str, float | None]:
 
 
 def _score(trial: Trial) -> dict[str, Any]:
-    plain = book.plain(trial)
+    plain = findings.plain(trial)
     return {key: plain[key] for key in ("what", "seed", "accuracy", "nll", "loss", "divergence", "failed")}
 
 

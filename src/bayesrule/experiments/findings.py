@@ -1,4 +1,4 @@
-"""What the experiments after Book (2020), Training Bayesian neural networks, have in common."""
+"""What trainings with several seeds found: metrics, gains of one kind over another, and their curves."""
 
 from __future__ import annotations
 
@@ -11,25 +11,6 @@ from matplotlib.axes import Axes
 
 from bayesrule.experiments.base import Setting
 from bayesrule.experiments.trials import Trial, average
-
-METHOD: dict[str, Any] = {
-    "lr": 1e-3,
-    "sigma_lr_ratio": 1.0,
-    "initial_std": math.log1p(math.exp(-10)),
-    "schedule": "constant",
-}
-"""The document's settings of `BBB`: Adam at 10⁻³ for means and deviations alike, from ρ = −10.
-
-But for the gradient: the document leaves the score function out, with which nothing trains from so narrow a start
-(see the experiment ``path-derivative``).
-"""
-WIDE = 0.02
-"""A first deviation of q that is not narrow: that of `BBB` itself."""
-
-
-def data(setting: Setting, epochs: int = 10) -> dict[str, int]:
-    """The data sets and how many epochs on each: LeNet-5 on MNIST and CIFAR-10 in full, a small net on digits else."""
-    return {"mnist": math.ceil(epochs / 2), "cifar10": epochs} if setting.full else {"digits": epochs}
 
 
 def seeds(setting: Setting, count: int = 3) -> range:

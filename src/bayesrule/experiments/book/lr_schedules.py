@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayesrule.data import load, standardize
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
+from bayesrule.experiments.book.landscapes import Array, generator
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.landscapes import Array, generator
 from bayesrule.experiments.trials import Job, Trial
 from bayesrule.methods import BBB
 from bayesrule.models import build, default_for
@@ -49,7 +49,7 @@ def run(setting: Setting) -> Result:
     jobs = [
         Job(name, data, BBB(**{**book.METHOD, "lr": RATES[data], "schedule": schedule}), count, seed)
         for data, count in epochs.items()
-        for seed in book.seeds(setting, SEEDS[setting.full])
+        for seed in findings.seeds(setting, SEEDS[setting.full])
         for name, schedule in SCHEDULES.items()
     ]
     found = trials.run(jobs, setting)
@@ -57,7 +57,7 @@ def run(setting: Setting) -> Result:
     plain = {
         "line": {name: values.mean(0).tolist() for name, values in line.items()},
         "range_test": {data: asdict(test) for data, test in tests.items()},
-        "trials": [book.plain(t) for t in found],
+        "trials": [findings.plain(t) for t in found],
     }
     slow = "a schedule holds the deviations back too, from as narrow a start: the loss is the higher for it"
     notes = *(_note(found, data, test) for data, test in tests.items()), slow
@@ -111,22 +111,22 @@ def _line_claim(line: Mapping[str, Array]) -> Claim:
         SOURCE,
         "with SGD on a line a rate that falls to nothing (cosine) comes closer to the least loss than a constant one",
         "above it by " + ", ".join(f"{trials.said(values)} ({name})" for name, values in last.items()),
-        book.better(gains),
+        findings.better(gains),
     )
 
 
 def _claim(found: Sequence[Trial], data: str, name: str) -> Claim:
-    mine, constant = (trials.said(book.values(found, data, what, "accuracy")) for what in (name, "constant"))
+    mine, constant = (trials.said(findings.values(found, data, what, "accuracy")) for what in (name, "constant"))
     return Claim(
         SOURCE,
         f"the schedule {name} gives a better accuracy than a constant rate on {data}",
         f"{mine} against {constant}",
-        book.better(book.gains(found, data, name, "constant", "accuracy")),
+        findings.better(findings.gains(found, data, name, "constant", "accuracy")),
     )
 
 
 def _note(found: Sequence[Trial], data: str, test: RangeTest) -> str:
-    names = [(name, book.values(found, data, name, "loss")) for name in SCHEDULES]
+    names = [(name, findings.values(found, data, name, "loss")) for name in SCHEDULES]
     losses = ", ".join(f"{trials.said(values, 3)} ({name})" for name, values in names)
     return f"{data}: all at the rate {RATES[data]:g}, and a range test suggests {test.suggestion:.1g}; loss {losses}"
 
@@ -143,13 +143,13 @@ def _draw(figure: Figure, line: Mapping[str, Array], tests: Mapping[str, RangeTe
         ours = [t for t in found if t.data == data]
         test.draw(axes[3 * row])
         axes[3 * row].set(title=f"{data}: range test")
-        book.curves(axes[3 * row + 1], ours, "nll")
+        findings.curves(axes[3 * row + 1], ours, "nll")
         for drawn in axes[3 * row + 1].get_lines():
             drawn.set(linestyle=STYLES[str(drawn.get_label())])
         axes[3 * row + 1].set(title=f"{data}: training nll", yscale="log")
         axes[3 * row + 1].legend()
         for name in SCHEDULES:
-            scores = book.values(ours, data, name, "accuracy")
+            scores = findings.values(ours, data, name, "accuracy")
             axes[3 * row + 2].plot([name] * len(scores), scores, "o", alpha=0.7)
         axes[3 * row + 2].set(title=f"{data}: test accuracy")
 

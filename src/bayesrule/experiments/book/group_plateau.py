@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.trials import Job, Trial
@@ -37,13 +37,13 @@ def run(setting: Setting) -> Result:
     jobs = [
         Job(what, data, method, count, seed)
         for data, count in epochs.items()
-        for seed in book.seeds(setting, SEEDS[setting.full])
+        for seed in findings.seeds(setting, SEEDS[setting.full])
         for what, method in _methods().items()
     ]
     found = trials.run(jobs, setting)
     claims = [_same_claim(found, data) if data == "mnist" else _better_claim(found, data) for data in epochs]
     plain = {
-        "trials": [book.plain(t) for t in found],
+        "trials": [findings.plain(t) for t in found],
         "rates": [{"data": t.data, "seed": t.seed, **rates(t)} for t in found if t.what == PLATEAU],
     }
     notes = *(_note(found, data) for data in epochs), *([] if setting.full else [NARROW])
@@ -65,26 +65,26 @@ def rates(trial: Trial) -> dict[str, list[float]]:
 
 def _said(found: Sequence[Trial], data: str, metric: str, digits: int) -> str:
     names = (PLATEAU, *CONSTANT)
-    return ", ".join(f"{trials.said(book.values(found, data, name, metric), digits)} ({name})" for name in names)
+    return ", ".join(f"{trials.said(findings.values(found, data, name, metric), digits)} ({name})" for name in names)
 
 
 def _better_claim(found: Sequence[Trial], data: str) -> Claim:
-    gains = [book.gains(found, data, PLATEAU, name, "accuracy") for name in CONSTANT]
+    gains = [findings.gains(found, data, PLATEAU, name, "accuracy") for name in CONSTANT]
     return Claim(
         SOURCE,
         f"a plateau schedule by group gives a better accuracy than either constant rate on {data}",
         f"accuracy {_said(found, data, 'accuracy', 4)}",
-        all(map(book.better, gains)),
+        all(map(findings.better, gains)),
     )
 
 
 def _same_claim(found: Sequence[Trial], data: str) -> Claim:
-    gains = book.gains(found, data, PLATEAU, next(iter(CONSTANT)), "accuracy")
+    gains = findings.gains(found, data, PLATEAU, next(iter(CONSTANT)), "accuracy")
     return Claim(
         SOURCE,
         f"a plateau schedule by group makes no significant difference to the accuracy on {data}",
         f"accuracy {_said(found, data, 'accuracy', 4)}",
-        book.not_worse(gains) and book.not_worse([-gain for gain in gains]),
+        findings.not_worse(gains) and findings.not_worse([-gain for gain in gains]),
     )
 
 
@@ -104,7 +104,7 @@ def _draw(figure: Figure, found: Sequence[Trial]) -> None:
 
 def _row(axes: Sequence[Axes], found: Sequence[Trial], data: str) -> None:
     for ax, metric, title in ((axes[0], "nll", "training nll"), (axes[1], "penalty", "divergence")):
-        book.curves(ax, found, metric)
+        findings.curves(ax, found, metric)
         for line in ax.get_lines():
             if line.get_label() == PLATEAU:
                 line.set(linestyle="--", zorder=3)  # where it does what a constant rate does, both are seen
@@ -118,7 +118,7 @@ def _row(axes: Sequence[Axes], found: Sequence[Trial], data: str) -> None:
     axes[2].set(title=f"{data}: rates of the plateaus, by seed", xlabel="epoch")
     axes[2].legend()
     for place, name in enumerate((PLATEAU, *CONSTANT)):
-        scores = book.values(found, data, name, "accuracy")
+        scores = findings.values(found, data, name, "accuracy")
         axes[3].plot([place] * len(scores), scores, "o", color=PALETTE[place], alpha=0.7)
     axes[3].set_xticks(range(3), [name.replace(" ", "\n", 1) for name in (PLATEAU, *CONSTANT)])
     axes[3].set(title=f"{data}: test accuracy", xlim=(-0.5, 2.5))

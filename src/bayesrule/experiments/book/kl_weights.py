@@ -7,7 +7,7 @@ from dataclasses import replace
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.trials import Job, Trial
@@ -28,13 +28,13 @@ def run(setting: Setting) -> Result:
         [
             Job(what, data, BBB(**book.METHOD, kl_ratio=ratio), epochs, seed)
             for data, epochs in lengths.items()
-            for seed in book.seeds(setting)
+            for seed in findings.seeds(setting)
             for what, ratio in RATIOS.items()
         ],
         setting,
     )
     claims = [claim for data in lengths for claim in _claims(found, data)]
-    plain = {"ratios": RATIOS, "trials": [book.plain(trial) for trial in found]}
+    plain = {"ratios": RATIOS, "trials": [findings.plain(trial) for trial in found]}
     size = (11.0, 2.8 * len(lengths))
     return Result(tuple(claims), plain, lambda figure: _draw(figure, found), size, _notes(found))
 
@@ -54,7 +54,7 @@ def _lowest(found: list[Trial], data: str, metric: str, called: str, source: str
         source,
         f"an even weight (λ = 1) has the lowest {called} on {data}",
         _by_ratio(found, data, metric),
-        all(book.better(book.gains(found, data, other, EVEN, metric)) for other in OTHERS),
+        all(findings.better(findings.gains(found, data, other, EVEN, metric)) for other in OTHERS),
     )
 
 
@@ -63,12 +63,12 @@ def _accurate(found: list[Trial], data: str) -> Claim:
         SOURCE,
         f"λ = ½ and λ = 2 are at least as accurate as λ = 1 on {data}",
         "accuracy " + _by_ratio(found, data, "accuracy"),
-        all(book.not_worse(book.gains(found, data, what, EVEN, "accuracy")) for what in (FIRST, LAST)),
+        all(findings.not_worse(findings.gains(found, data, what, EVEN, "accuracy")) for what in (FIRST, LAST)),
     )
 
 
 def _alike(found: list[Trial], data: str) -> Claim:
-    gains = book.gains(found, data, LAST, FIRST, "accuracy")
+    gains = findings.gains(found, data, LAST, FIRST, "accuracy")
     return Claim(
         "Book 2020, section 5.2",
         f"λ = ½ and λ = 2 perform alike on {data}: the order does not matter (within {ALIKE:.0%} of accuracy)",
@@ -78,16 +78,17 @@ def _alike(found: list[Trial], data: str) -> Claim:
 
 
 def _unregularised(found: list[Trial], data: str) -> Claim:
+    others = [what for what in RATIOS if what != "λ = 0"]
     return Claim(
         "Book 2020, section 5.2",
         f"no other λ is as accurate as λ = 0, which ignores the divergence, on {data}",
         "accuracy " + _by_ratio(found, data, "accuracy"),
-        all(book.better(book.gains(found, data, "λ = 0", what, "accuracy")) for what in RATIOS if what != "λ = 0"),
+        all(findings.better(findings.gains(found, data, "λ = 0", what, "accuracy")) for what in others),
     )
 
 
 def _by_ratio(found: list[Trial], data: str, metric: str) -> str:
-    return ", ".join(f"{trials.said(book.values(found, data, what, metric))} ({what})" for what in RATIOS)
+    return ", ".join(f"{trials.said(findings.values(found, data, what, metric))} ({what})" for what in RATIOS)
 
 
 def _notes(found: list[Trial]) -> tuple[str, ...]:
@@ -108,7 +109,7 @@ def _draw(figure: Figure, found: list[Trial]) -> None:
         _accuracies(accuracy, own)
         accuracy.set(title=f"{data}: test accuracy")
         for ax, metric in zip(rest, ("total", "nll", "penalty"), strict=True):
-            book.curves(ax, own, metric)
+            findings.curves(ax, own, metric)
             ax.set(title={"total": "total loss", "nll": "negative log likelihood", "penalty": "divergence"}[metric])
             ax.set(yscale="log" if metric == "nll" else "linear")
             if metric != "nll" and (legend := ax.get_legend()):

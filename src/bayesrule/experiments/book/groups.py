@@ -12,10 +12,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bayesrule.experiments import book, landscapes, trials
+from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
+from bayesrule.experiments.book import landscapes
+from bayesrule.experiments.book.landscapes import LEVEL, Landscape
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.landscapes import LEVEL, Landscape
 from bayesrule.experiments.trials import Job, Trial
 from bayesrule.methods import BBB
 
@@ -56,9 +57,9 @@ class Parts:
     def plain(self) -> dict[str, Any]:
         """Every number."""
         return {
-            "turns": [book.plain(trial) for trial in self.turns],
+            "turns": [findings.plain(trial) for trial in self.turns],
             "search": {name: landscape.plain() for name, landscape in self.search.items()},
-            "ratio": [book.plain(trial) for trial in self.ratio],
+            "ratio": [findings.plain(trial) for trial in self.ratio],
         }
 
     def note(self) -> str:
@@ -85,7 +86,7 @@ def _parts(data: str, setting: Setting) -> Parts:
 def _turn_jobs(data: str, epochs: int, setting: Setting) -> list[Job]:
     return [
         Job(what, data, BBB(**{**book.METHOD, "alternate": turns}), epochs, seed)
-        for seed in book.seeds(setting, SEEDS)
+        for seed in findings.seeds(setting, SEEDS)
         for what, turns in (("at once", 0), ("by turns", TURNS))
     ]
 
@@ -104,7 +105,7 @@ def _search(optimizer: str, data: str, epochs: int, setting: Setting) -> Landsca
 def _ratio_jobs(data: str, epochs: int, setting: Setting) -> list[Job]:
     return [
         Job(_r(ratio), data, BBB(**{**book.METHOD, "lr": PROBED, "sigma_lr_ratio": ratio}), epochs, seed)
-        for seed in book.seeds(setting, SEEDS)
+        for seed in findings.seeds(setting, SEEDS)
         for ratio in RATIOS
     ]
 
@@ -124,7 +125,7 @@ def falls(trial: Trial, metric: str, group: int) -> float:
 
 
 def _turn_claims(found: Sequence[Trial], data: str) -> list[Claim]:
-    once, turns = (book.values(found, data, what, "accuracy") for what in ("at once", "by turns"))
+    once, turns = (findings.values(found, data, what, "accuracy") for what in ("at once", "by turns"))
     claims = [
         Claim(
             "Book 2020, figure 5.8",
@@ -141,7 +142,7 @@ def _turn_claims(found: Sequence[Trial], data: str) -> list[Claim]:
                 "Book 2020, figure 5.8",
                 f"while the {name} train the {said} falls on {data}",
                 f"by {trials.said(own)} within a turn of theirs, by {trials.said(other)} within one of the others'",
-                book.better(own) and book.better([a - b for a, b in zip(own, other, strict=True)]),
+                findings.better(own) and findings.better([a - b for a, b in zip(own, other, strict=True)]),
             )
         )
     return claims
@@ -188,14 +189,14 @@ def _ratio_claim(found: Sequence[Trial], data: str, ratio: float) -> Claim:
         "Book 2020, figure 5.10",
         f"a deviations' rate of {ratio:g} times the means' is better than the same rate on {data}",
         _told([t for t in found if t.what in (_r(ratio), _r(1.0))], data),
-        book.better(book.gains(found, data, _r(ratio), _r(1.0), "accuracy")),
+        findings.better(findings.gains(found, data, _r(ratio), _r(1.0), "accuracy")),
     )
 
 
 def _told(found: Sequence[Trial], data: str) -> str:
     return "; ".join(
-        f"accuracy {trials.said(book.values(found, data, what, 'accuracy'))}, loss "
-        f"{trials.said(book.values(found, data, what, 'loss'), 2)} at {what}"
+        f"accuracy {trials.said(findings.values(found, data, what, 'accuracy'))}, loss "
+        f"{trials.said(findings.values(found, data, what, 'loss'), 2)} at {what}"
         for what in dict.fromkeys(t.what for t in found)
     )
 
@@ -213,7 +214,7 @@ def _rows(axes: Sequence[Axes], parts: Parts) -> None:
         (axes[2], parts.ratio, "nll", "training nll by ratio r"),
         (axes[3], parts.ratio, "penalty", "divergence by ratio r"),
     ):
-        book.curves(ax, found, metric)
+        findings.curves(ax, found, metric)
         ax.set(title=f"{parts.data}: {title}")
     for row, (name, landscape) in enumerate(parts.search.items()):
         _panel(axes[4 + 2 * row], landscape, name, "accuracy")

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from bayesrule import jobs
 from bayesrule.data import load
 from bayesrule.experiments.base import Claim, Result, Setting
+from bayesrule.experiments.book.logistic import Normal, Table, probability
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.logistic import Normal, Table, probability
 from bayesrule.methods import BBB
 from bayesrule.nn.variational import log_normal
 from bayesrule.posteriors import Gaussian

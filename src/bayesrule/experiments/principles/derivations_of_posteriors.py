@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesrule.experiments import textbook
-from bayesrule.experiments.derivations import STEPS, Comparison, Points, logistic, tensor
-from bayesrule.experiments.textbook import Array
+from bayesrule.experiments.principles import textbook
+from bayesrule.experiments.principles.derivations import STEPS, Comparison, Points, logistic, tensor
+from bayesrule.experiments.principles.textbook import Array
 from bayesrule.families import Dirichlet, FullGaussian, Gamma
 from bayesrule.rule import State, algorithms
 

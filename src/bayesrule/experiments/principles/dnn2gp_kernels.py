@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayesrule import gp
 from bayesrule.data import Arrays, Pair, Split, load
-from bayesrule.experiments import book, trials
+from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.modes import trained
@@ -51,7 +51,7 @@ SEEDS = 3
 def run(setting: Setting) -> Result:
     """Networks of several seeds, each before and after training."""
     kinds = FULL if setting.full else QUICK
-    seeds = book.seeds(setting, SEEDS)
+    seeds = findings.seeds(setting, SEEDS)
     asked = [
         Kernel(k.data, k.classes, epochs, k.per_class, seed, k.most)
         for k in kinds
@@ -176,7 +176,7 @@ def _claims(found: list[dict[str, Any]], kind: Kernel) -> tuple[Claim, Claim]:
             "the same before training",
             f"{name}: training widens the difference",
             f"difference {trials.said(_gaps(after), 3)} after, {trials.said(_gaps(before), 3)} before",
-            book.better(sharper),
+            findings.better(sharper),
         ),
     )
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from bayesrule.experiments import book
 from bayesrule.experiments.base import Claim, Result, Setting
-from bayesrule.experiments.figures import panels
-from bayesrule.experiments.landscapes import (
+from bayesrule.experiments.book.landscapes import (
     LEVEL,
     Array,
     Landscape,
@@ -27,6 +26,7 @@ from bayesrule.experiments.landscapes import (
     legend_below,
     scatter,
 )
+from bayesrule.experiments.figures import panels
 from bayesrule.methods import BBB
 from bayesrule.optim import Recipe, robust_region
 
