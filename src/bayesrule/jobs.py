@@ -129,6 +129,8 @@ def threads(count: int = 1) -> Iterator[None]:
     ...     torch.get_num_threads()
     1
     """
+    if count < 1:
+        raise ValueError(f"threads must be at least 1, got {count}")
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -40,7 +40,10 @@ class Settings:
         """The settings that were given, and the defaults of the others."""
         if "data" not in given(args):
             raise ValueError("DATA must be a name (see: bayesrule data) or a .csv or .parquet file, got nothing")
-        return cls(**given(args))
+        settings = cls(**given(args))
+        if settings.threads < 1:
+            raise ValueError(f"--threads must be at least 1, got {settings.threads}")
+        return settings
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Settings:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
@@ -20,6 +19,7 @@ from bayesrule.cli.terminal import progress
 from bayesrule.data import Kind, Schema, Split, load, read_table, standardize
 from bayesrule.data.tables import fingerprint
 from bayesrule.files import FileError, write_atomically
+from bayesrule.jobs import threads
 from bayesrule.models import Spec, build, default_for
 from bayesrule.posteriors import Posterior
 from bayesrule.posteriors import load as load_posterior
@@ -176,16 +176,3 @@ def _spec(settings: Settings, split: Split) -> Spec:
         return spec
     inputs = prod(split.train[0].shape[1:])
     return {"name": "mlp", "inputs": inputs, "outputs": spec["outputs"], "hidden": list(settings.hidden)}
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """As many threads as ``count`` within this block."""
-    if count < 1:
-        raise ValueError(f"--threads must be at least 1, got {count}")
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

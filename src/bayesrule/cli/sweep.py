@@ -22,10 +22,11 @@ from typing import Any
 from bayesrule import likelihoods, sweeps
 from bayesrule.cli import fields, options, sources
 from bayesrule.cli.options import Settings
-from bayesrule.cli.runs import Run, refuse, threads
+from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.data import standardize
 from bayesrule.files import write_atomically
+from bayesrule.jobs import threads
 from bayesrule.methods import Method
 from bayesrule.models import build
 from bayesrule.report.comparison import machine, versions
