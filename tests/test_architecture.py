@@ -115,6 +115,7 @@ def test_a_fit_enters_no_room():
 def test_a_room_is_loaded_when_it_is_used():
     code = "import bayesrule as br; br.penalties.prior_of, br.rule.Rule, br.gp.NetworkGP, br.families.Gamma"
     assert parts_loaded_by(code) >= ROOMS
+    assert set(dir(bayesrule)) >= ROOMS
 
 
 @pytest.mark.parametrize("call", ["enable", "disable"])

@@ -55,6 +55,9 @@ else:
             return importlib.import_module(f"bayesrule.{name}")
         raise AttributeError(f"module 'bayesrule' has no attribute {name!r}")
 
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "Task",
