@@ -11,18 +11,18 @@ in ``--cache``, so an interrupted run goes on. Inputs of CIFAR-10 are standardis
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
-import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 import bayesrule as br
+from bayesrule import jobs
+from bayesrule.experiments.base import fingerprint
 from bayesrule.files import write_atomically
 from bayesrule.methods import BBB, IVON, MAP, MLE, VOGN, Method
 from bayesrule.models import build, default_for
@@ -75,8 +75,22 @@ NATURAL = {
 TABLES = {"variational": VARIATIONAL, "natural": NATURAL}
 
 
-def train(row: Row, seed: int) -> dict[str, float]:
+@dataclass(frozen=True)
+class Training:
+    """One seed of a row."""
+
+    name: str
+    row: Row
+    seed: int
+
+    def key(self) -> dict[str, object]:
+        """All that decides what it gives."""
+        return {"row": self.row, "seed": self.seed, "data": fingerprint(self.row.data, None)}
+
+
+def train(asked: Training) -> dict[str, float]:
     """Scores of one training."""
+    row, seed = asked.row, asked.seed
     split = br.data.load(row.data)
     spec = default_for(split)
     if row.hidden:
@@ -90,15 +104,9 @@ def train(row: Row, seed: int) -> dict[str, float]:
     return {name: float(scores[name]) for name in SCORES if name in scores} | {"seconds": posterior.info["seconds"]}
 
 
-def kept(name: str, row: Row, seed: int, cache: Path) -> dict[str, float]:
-    """Scores from the cache, or from a training that goes there."""
-    key = hashlib.sha256(f"{row} {seed}".encode()).hexdigest()[:24]  # all that decides the training
-    path = cache / f"{key}.json"
-    if not path.is_file():
-        write_atomically(path, json.dumps(train(row, seed)))
-    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
-    print(f"{name:36} seed {seed}: " + ", ".join(f"{k} {v:.4f}" for k, v in found.items()), flush=True)
-    return found
+def said(asked: Training, scores: dict[str, float]) -> str:
+    """A training and its scores."""
+    return f"{asked.name:36} seed {asked.seed}: " + ", ".join(f"{k} {v:.4f}" for k, v in scores.items())
 
 
 def draw(table: dict[str, list[dict[str, float]]], path: Path) -> None:
@@ -126,11 +134,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     parser.add_argument("--cache", type=Path, default=Path("results/images"))
     parser.add_argument("--only", default="", help="rows whose name holds this")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
     rows = {name: row for name, row in TABLES[args.table].items() if args.only in name}
-    table = {name: [kept(name, row, seed, args.cache) for seed in row.seeds] for name, row in rows.items()}
+    asked = [Training(name, row, seed) for name, row in rows.items() for seed in row.seeds]
+    answers = jobs.run(train, asked, (), args.jobs, args.cache, print, Training.key, said)
+    table = {name: [a for t, a in zip(asked, answers, strict=True) if t.name == name] for name in rows}
     if args.only:
         return
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()

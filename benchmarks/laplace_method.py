@@ -17,7 +17,7 @@ import math
 import subprocess
 import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,7 +27,9 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import bayesrule as br
+from bayesrule import jobs
 from bayesrule.curvature import curvature, jacobians
+from bayesrule.experiments.base import fingerprint
 from bayesrule.files import write_atomically
 from bayesrule.likelihoods import Categorical
 from bayesrule.methods import Laplace
@@ -132,14 +134,32 @@ def uci(cache: Path) -> Table:
     """Test log-likelihoods, means over networks: three where the data are few."""
     found: Table = {}
     for name, seeds in SETS.items():
-        runs = [kept(cache / f"uci-{name}-{seed}.json", partial(tuned, name, seed)) for seed in range(seeds)]
+        asked = [Network(f"uci/{name}", seed) for seed in range(seeds)]
+        runs = jobs.run(tuned, asked, cache=cache, key=Network.key, say=said, tell=print)
         found[name] = {key: sum(run[key] for run in runs) / seeds for key in runs[0]} | {"runs": runs}
     return found
 
 
-def tuned(name: str, seed: int) -> dict[str, float]:
+@dataclass(frozen=True)
+class Network:
+    """A set of data and the seed of a network."""
+
+    data: str
+    seed: int
+
+    def key(self) -> dict[str, object]:
+        """All that decides what it gives."""
+        return {**jobs.plain(self), "fingerprint": fingerprint(self.data, None)}
+
+
+def said(asked: Network, scores: dict[str, float]) -> str:
+    """A network and its scores."""
+    return f"{asked.data} {asked.seed} { {k: round(v, 3) for k, v in scores.items()} }"
+
+
+def tuned(asked: Network) -> dict[str, float]:
     """By evidence while training, by evidence afterwards, and the best of a grid about the former."""
-    split = br.data.load(f"uci/{name}")
+    split, seed = br.data.load(asked.data), asked.seed
     train = br.data.standardize(split.train)
 
     def network() -> nn.Module:
@@ -155,9 +175,7 @@ def tuned(name: str, seed: int) -> dict[str, float]:
     best = grid(posterior, train, split.test)  # type: ignore[arg-type]
     found = {"while training": posterior, "afterwards": after, "map, held-out noise": point}
     scores = {k: float(q.predict(split.test[0]).log_prob(split.test[1]).mean()) for k, q in found.items()}
-    rows = scores | best | {"difference": scores["while training"] - best["grid"], "test examples": len(split.test[1])}
-    print(name, seed, {k: round(v, 3) for k, v in rows.items()}, flush=True)
-    return rows
+    return scores | best | {"difference": scores["while training"] - best["grid"], "test examples": len(split.test[1])}
 
 
 def grid(posterior: br.posteriors.Linearised, train: Any, test: tuple[Tensor, Tensor]) -> dict[str, float]:
@@ -182,15 +200,6 @@ def grid(posterior: br.posteriors.Linearised, train: Any, test: tuple[Tensor, Te
             if score > best["grid"]:
                 best = {"grid": score, "log10 prior": prior, "log10 noise": level}
     return best
-
-
-def kept(path: Path, make: Callable[[], Table]) -> Table:
-    """From the cache, or made and put there."""
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(make()))
-    found: Table = json.loads(path.read_text(encoding="utf-8"))
-    return found
 
 
 def draw(name: str, found: Table, path: Path) -> None:

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import bayesrule
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "bayesrule"
 
@@ -19,6 +23,10 @@ def documented_order() -> list[str]:
 
 def part_of(path: Path, package: Path = PACKAGE) -> str:
     return path.relative_to(package).parts[0].removesuffix(".py")
+
+
+LATE = re.compile(r"bayesrule\.(\w+)(\.\w+)*:\w+")  # "module:Class", a class that is loaded when a file holds it
+ALLOWED_LATE = ["priors/__init__.py names penalties"]
 
 
 def imported_parts(path: Path) -> set[str]:
@@ -37,6 +45,13 @@ def imported_parts(path: Path) -> set[str]:
     return found - {"__version__"}
 
 
+def late_parts(path: Path) -> set[str]:
+    """Parts of bayesrule that a file names as "module:Class"."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return {found[1] for text in texts if (found := LATE.fullmatch(text))}
+
+
 def violations(package: Path, order: list[str]) -> list[str]:
     bad = []
     for path in sorted(package.rglob("*.py")):
@@ -46,21 +61,27 @@ def violations(package: Path, order: list[str]) -> list[str]:
         if part not in order:
             bad.append(f"{part} is not in the tree of docs/design.md")
             continue
-        for used in sorted(imported_parts(path)):
-            if used != part and (used not in order or order.index(used) > order.index(part)):
-                bad.append(f"{path.relative_to(package)} imports {used}")
+        for verb, parts in (("imports", imported_parts(path)), ("names", late_parts(path))):
+            for used in sorted(parts):
+                if used != part and (used not in order or order.index(used) > order.index(part)):
+                    bad.append(f"{path.relative_to(package)} {verb} {used}")
     return bad
 
 
 def test_imports_go_one_way():
-    assert violations(PACKAGE, documented_order()) == []
+    assert violations(PACKAGE, documented_order()) == ALLOWED_LATE
 
 
 def test_an_import_against_the_direction_is_caught(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "batches.py").write_text("def f():\n    from bayesrule.posteriors import load\n")
     (tmp_path / "task.py").write_text("from bayesrule import methods, priors\n")
-    assert violations(tmp_path, documented_order()) == ["data/batches.py imports posteriors", "task.py imports methods"]
+    (tmp_path / "naming.py").write_text('KINDS = {"map": "bayesrule.methods.point:MAP"}\n')
+    assert violations(tmp_path, documented_order()) == [
+        "data/batches.py imports posteriors",
+        "naming.py names methods",
+        "task.py imports methods",
+    ]
 
 
 def test_the_core_import_is_light():
@@ -69,3 +90,41 @@ def test_the_core_import_is_light():
     code += "print(sorted({n.split('.')[0] for n in sys.modules} - had - set(sys.stdlib_module_names)))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert set(ast.literal_eval(loaded)) <= {"bayesrule", "numpy", "safetensors"}
+
+
+def parts_loaded_by(code: str) -> set[str]:
+    code += "; import sys; print([name for name in sys.modules if name.startswith('bayesrule.')])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return {name.split(".")[1] for name in ast.literal_eval(done.stdout)}
+
+
+ROOMS = {"families", "gp", "penalties", "rule"}
+FRONTS = {"cli", "estimators", "experiments", "jobs", "report", "sweeps"}
+
+
+def test_the_core_import_loads_no_room_that_a_fit_does_not_enter():
+    assert parts_loaded_by("import bayesrule") == set(documented_order()) - ROOMS - FRONTS
+
+
+def test_a_fit_enters_no_room():
+    code = "import bayesrule as br; model = br.models.mlp(2, 2, hidden=(4,)); "
+    code += "br.fit(model, br.data.moons(seed=0), method='laplace', epochs=1)"
+    assert not parts_loaded_by(code) & (ROOMS | FRONTS)
+
+
+def test_a_room_is_loaded_when_it_is_used():
+    code = "import bayesrule as br; br.penalties.prior_of, br.rule.Rule, br.gp.NetworkGP, br.families.Gamma"
+    assert parts_loaded_by(code) >= ROOMS
+    assert set(dir(bayesrule)) >= ROOMS
+
+
+@pytest.mark.parametrize("call", ["enable", "disable"])
+def test_the_garbage_collector_is_left_as_it_was_found(call):
+    code = f"import gc; gc.{call}(); import bayesrule; print(gc.isenabled())"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == str(call == "enable")
+
+
+def test_a_name_that_does_not_exist_is_refused():
+    with pytest.raises(AttributeError, match="module 'bayesrule' has no attribute 'penalty'"):
+        bayesrule.penalty  # noqa: B018

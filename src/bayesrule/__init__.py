@@ -11,29 +11,53 @@ torch.Size([2, 2])
 
 from __future__ import annotations
 
+import gc
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
 
-from bayesrule import (
-    curvature,
-    data,
-    families,
-    gp,
-    likelihoods,
-    methods,
-    models,
-    nn,
-    optim,
-    posteriors,
-    predictions,
-    priors,
-    rule,
-    structures,
-    training,
-)
-from bayesrule.evaluate import evaluate
-from bayesrule.posteriors import load
-from bayesrule.task import Task
-from bayesrule.training import fit, resume
+# Nearly all that is made while packages load stays, so a collection finds nothing, and each full one walks through all
+# that torch has loaded: together they take longer than loading what is here.
+_collecting = gc.isenabled()
+gc.disable()
+try:
+    from bayesrule import (
+        curvature,
+        data,
+        likelihoods,
+        methods,
+        models,
+        nn,
+        optim,
+        posteriors,
+        predictions,
+        priors,
+        structures,
+        training,
+    )
+    from bayesrule.evaluate import evaluate
+    from bayesrule.posteriors import load
+    from bayesrule.task import Task
+    from bayesrule.training import fit, resume
+finally:
+    if _collecting:
+        gc.enable()
+
+# Rooms that no fit enters: each is loaded when it is first used, so that `import bayesrule` stays quick.
+if TYPE_CHECKING:
+    from bayesrule import families, gp, penalties, rule
+else:
+
+    def __getattr__(name: str) -> ModuleType:
+        if name in ("families", "gp", "penalties", "rule"):
+            return importlib.import_module(f"bayesrule.{name}")
+        raise AttributeError(f"module 'bayesrule' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "Task",
@@ -49,6 +73,7 @@ __all__ = [
     "models",
     "nn",
     "optim",
+    "penalties",
     "posteriors",
     "predictions",
     "priors",

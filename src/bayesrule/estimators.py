@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from bayesrule import modules
 from bayesrule.data import Arrays, standardize
+from bayesrule.likelihoods import AVAILABLE
 from bayesrule.methods import Method
 from bayesrule.models import mlp
 from bayesrule.naming import unknown
@@ -40,7 +41,7 @@ Model: TypeAlias = nn.Module | Callable[[int, int], nn.Module]
 RandomState: TypeAlias = int | np.random.RandomState | None
 
 FLOATS = (np.float64, np.float32)
-OUTPUTS = {"gaussian": 1, "heteroscedastic": 2, "poisson": 1}  # of the network, for each target of a regression
+REGRESSIONS = [name for name, likelihood in AVAILABLE.items() if likelihood.kind != "classes"]
 
 
 class _Bayesian(BaseEstimator):  # type: ignore[misc]
@@ -215,14 +216,15 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from inputs ``[N, features]`` and targets ``[N]`` or ``[N, D]``."""
-        if self.likelihood not in OUTPUTS:
-            raise unknown("likelihood", str(self.likelihood), OUTPUTS)
+        if self.likelihood not in REGRESSIONS:
+            raise unknown("likelihood", str(self.likelihood), REGRESSIONS)
+        likelihood = AVAILABLE[self.likelihood]()
         inputs, targets = validate_data(self, X, y, dtype=FLOATS, multi_output=True, ensure_min_samples=2)
         targets = np.asarray(targets, np.float64)
         if targets.shape[1:] == (1,):
             targets = column_or_1d(targets, warn=True)
-        data = standardize((inputs, targets), targets="keep" if self.likelihood == "poisson" else "auto")
-        return self._learn(data, self.likelihood, OUTPUTS[self.likelihood] * math.prod(targets.shape[1:]))
+        data = standardize((inputs, targets), targets="auto" if likelihood.rescales_targets else "keep")
+        return self._learn(data, self.likelihood, likelihood.outputs_for(math.prod(targets.shape[1:])))
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """The mean of y, and with ``return_std`` its standard deviation: noise and ignorance together."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -56,15 +57,27 @@ def to_spec(thing: Any) -> Any:
     return thing.item() if isinstance(thing, np.generic) else thing
 
 
-def from_spec(kind: str, spec: Mapping[str, Any], options: Mapping[str, type[T]]) -> T:
-    """Undo `to_spec`. Only classes listed in ``options`` can come out."""
+def from_spec(kind: str, spec: Mapping[str, Any], options: Mapping[str, type[T] | str]) -> T:
+    """Undo `to_spec`. Only classes listed in ``options`` can come out.
+
+    A class that is rarely needed may stand there as ``"module:Class"``: its module is loaded when it is.
+    """
     name, fields = spec["name"], dict(spec["fields"])
     if name not in options:
         raise unknown(kind, name, options)
-    return options[name](**{key: _from_plain(kind, value, options) for key, value in fields.items()})
+    values = {key: _from_plain(kind, value, options) for key, value in fields.items()}
+    return _loaded(options[name])(**values)
 
 
-def _from_plain(kind: str, value: Any, options: Mapping[str, type[Any]]) -> Any:
+def _loaded(found: type[T] | str) -> type[T]:
+    """A class, or the one that ``"module:Class"`` stands for."""
+    if not isinstance(found, str):
+        return found
+    module, _, name = found.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _from_plain(kind: str, value: Any, options: Mapping[str, type[Any] | str]) -> Any:
     """A field's value, with all that is named in it."""
     if isinstance(value, Mapping) and set(value) == {"name", "fields"}:
         return from_spec(kind, value, options)

@@ -135,13 +135,8 @@ class Task:
 
 
 def default_prior(likelihood: Likelihood) -> Prior:
-    """What is believed of the weights where nobody says: Kaiming's scale for reals, one for everything else.
-
-    Under Kaiming's scale outputs are of order one, as standardised reals are. Logits and log-rates have to grow well
-    beyond that before a network can be sure, which a prior so narrow would not let them.
-    """
-    reals = isinstance(likelihood, likelihoods.Gaussian | likelihoods.Heteroscedastic)
-    return priors.Gaussian("kaiming") if reals else priors.Gaussian(1.0)
+    """What is believed of the weights where nobody says: normal, of the scale that suits the likelihood."""
+    return priors.Gaussian(likelihood.prior_scale)
 
 
 def _check_parameters(model: nn.Module) -> None:

@@ -8,22 +8,17 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from bayesrule.experiments import (
-    EXPERIMENTS,
-    Setting,
-    about,
+from bayesrule.experiments import EXPERIMENTS, Setting, about, book, png, trials
+from bayesrule.experiments.book import (
     adam_landscape,
-    book,
     group_plateau,
     groups,
     landscapes,
     lr_schedules,
     optimizers,
-    png,
     sgd_landscape,
-    trials,
 )
-from bayesrule.experiments.landscapes import Landscape
+from bayesrule.experiments.book.landscapes import Landscape
 from bayesrule.experiments.trials import Trial
 from bayesrule.optim import Constant, Cosine
 

@@ -9,16 +9,8 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from bayesrule.experiments import (
-    EXPERIMENTS,
-    Setting,
-    dnn2gp_kernels,
-    dnn2gp_regression,
-    dnn2gp_tuning,
-    kept,
-    png,
-    relevance,
-)
+from bayesrule.experiments import EXPERIMENTS, Setting, png
+from bayesrule.experiments.principles import dnn2gp_kernels, dnn2gp_regression, dnn2gp_tuning, relevance
 
 NAMES = ("dnn2gp-kernels", "dnn2gp-regression", "dnn2gp-tuning", "relevance")
 
@@ -143,10 +135,10 @@ def test_answers_are_kept_and_asked_once(tmp_path):
     setting = Setting(cache=tmp_path, data_dir="here", tell=told.append)
     questions = [Number(2.0), Number(3.0)]
     ASKED.clear()
-    found = kept.answers(squared, questions, setting)
+    found = setting.answers(squared, questions)
     assert found == [{"square": 4.0, "where": "here"}, {"square": 9.0, "where": "here"}]
     assert told == ["1/2 value 2.0", "2/2 value 3.0"]
-    assert kept.answers(squared, [*questions, Number(4.0)], setting)[2]["square"] == 16.0
+    assert setting.answers(squared, [*questions, Number(4.0)])[2]["square"] == 16.0
     assert ASKED == [2.0, 3.0, 4.0]
     assert len(list(tmp_path.iterdir())) == 3
 
@@ -154,6 +146,6 @@ def test_answers_are_kept_and_asked_once(tmp_path):
 def test_answers_side_by_side_are_the_same(short):
     """Two processes; a function that they can import."""
     questions = [dnn2gp_regression.Fit(seed, 20) for seed in (0, 1)]
-    alone = kept.answers(dnn2gp_regression.look, questions, Setting())
-    assert kept.answers(dnn2gp_regression.look, questions, Setting(jobs=2)) == alone
+    alone = Setting().answers(dnn2gp_regression.look, questions)
+    assert Setting(jobs=2).answers(dnn2gp_regression.look, questions) == alone
     assert all(math.isfinite(each["log_marginal_likelihood"]) for each in alone)

@@ -8,8 +8,9 @@ import torch
 from matplotlib.image import imread
 
 from bayesrule.data import load
-from bayesrule.experiments import EXPERIMENTS, Setting, laplace_structures, png
-from bayesrule.experiments.laplace_structures import (
+from bayesrule.experiments import EXPERIMENTS, Setting, png
+from bayesrule.experiments.laplace import laplace_structures
+from bayesrule.experiments.laplace.laplace_structures import (
     DIAGONAL,
     KRONECKER,
     LAST,
@@ -93,7 +94,9 @@ def test_a_run_goes_on_where_it_stopped(short, tmp_path):
     told = []
     setting = Setting(cache=tmp_path, tell=told.append)
     first = laplace_structures.run(setting)
-    assert told == [f"{n}/2 data digits, epochs 5, seed {n - 1}, samples 20" for n in (1, 2)]
+    assert len(told) == 2
+    for n, line in enumerate(told, 1):  # the time that is left may follow
+        assert line.startswith(f"{n}/2 data digits, epochs 5, seed {n - 1}, samples 20")
     again = laplace_structures.run(setting)
     assert len(told) == 2
     assert again.data == first.data

@@ -8,7 +8,8 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from bayesrule.experiments import EXPERIMENTS, Setting, derivations, flat_minima, learning_rule, png
+from bayesrule.experiments import EXPERIMENTS, Setting, png
+from bayesrule.experiments.principles import derivations, flat_minima, learning_rule
 
 
 @pytest.fixture

@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from bayesrule.experiments import Setting, book, penalty_table, png, trials
-from bayesrule.experiments.penalty_table import BAYESIAN, COLUMNS, USUAL, Row, setups
+from bayesrule.experiments import Setting, findings, png, trials
+from bayesrule.experiments.penalties import penalty_table
+from bayesrule.experiments.penalties.penalty_table import BAYESIAN, COLUMNS, USUAL, Row, setups
 from bayesrule.experiments.trials import Job, Trial
 from bayesrule.methods import MAP
-from bayesrule.priors import calibrate
+from bayesrule.penalties import calibrate
 
 MODEL = nn.Sequential(nn.Conv2d(3, 6, 5), nn.ReLU(), nn.Flatten(), nn.Linear(54, 7))
 
@@ -94,7 +95,7 @@ def test_quick(monkeypatch, tmp_path, searched):
     monkeypatch.setattr(penalty_table, "SEARCHED", {False: searched})
     monkeypatch.setattr(penalty_table, "EXPONENTS", {False: (-2.0, 0.0)})
     monkeypatch.setattr(penalty_table, "DATA", {False: ("digits", 1)})
-    monkeypatch.setattr(book, "seeds", lambda setting, count=3: range(2))
+    monkeypatch.setattr(findings, "seeds", lambda setting, count=3: range(2))
     result = penalty_table.run(Setting(cache=tmp_path))
     again = sum(2 + (measured["best_factor"] != 1) for measured in (row["measured"] for row in result.data["table"]))
     assert len(list(tmp_path.iterdir())) == 4 * 2 * 2 * searched + again * (2 - searched)

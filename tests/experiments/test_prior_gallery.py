@@ -11,10 +11,11 @@ import torch
 from matplotlib.image import imread
 from scipy import integrate, stats
 
-from bayesrule.experiments import EXPERIMENTS, Claim, Setting, png, prior_gallery
-from bayesrule.priors import Implied, Radial, prior_of
-from bayesrule.priors.penalties import L1, L2, GroupLasso
-from bayesrule.priors.translations import Gaussian, PointMass
+from bayesrule.experiments import EXPERIMENTS, Claim, Setting, png
+from bayesrule.experiments.penalties import prior_gallery
+from bayesrule.penalties import Implied, Radial, prior_of
+from bayesrule.penalties.functions import L1, L2, GroupLasso
+from bayesrule.penalties.translations import Gaussian, PointMass
 
 NUS = prior_gallery.SCALES[False]
 

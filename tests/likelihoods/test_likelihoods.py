@@ -192,3 +192,22 @@ def test_extreme_outputs_stay_finite():
     assert Heteroscedastic().predict(wild.unsqueeze(0)).variance.isfinite().all()
     assert Categorical().log_prob(wild, torch.tensor([0, 0])).isfinite().all()
     assert Bernoulli().log_prob(wild, torch.tensor([[0.0, 0.0], [1.0, 1.0]])).isfinite().all()
+
+
+@pytest.mark.parametrize("likelihood", likelihoods.AVAILABLE.values())
+def test_a_network_with_the_outputs_that_a_likelihood_asks_for_can_learn_its_targets(likelihood):
+    outputs = torch.zeros(5, likelihood().outputs_for(1, classes=2))
+    assert likelihood().check(outputs, torch.tensor([0, 1, 0, 1, 1])).shape == (5,)
+
+
+def test_the_usual_likelihood_of_each_kind_of_target():
+    assert [likelihoods.usual(kind).name for kind in ("classes", "reals", "counts")] == [
+        "categorical",
+        "gaussian",
+        "poisson",
+    ]
+
+
+def test_bernoulli_refuses_more_than_two_classes():
+    with pytest.raises(ValueError, match="bernoulli is for 2 classes, got 3: use categorical"):
+        likelihoods.Bernoulli().outputs_for(1, classes=3)

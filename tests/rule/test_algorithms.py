@@ -9,9 +9,15 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
-from bayesrule.experiments import derivations, textbook
-from bayesrule.experiments.derivations import DERIVATIONS, SEARCHES, Points, tensor
-from bayesrule.experiments.derivations_of_posteriors import EXACT, POSTERIORS, hidden_markov, linear_system, swing
+from bayesrule.experiments.principles import derivations, textbook
+from bayesrule.experiments.principles.derivations import DERIVATIONS, SEARCHES, Points, tensor
+from bayesrule.experiments.principles.derivations_of_posteriors import (
+    EXACT,
+    POSTERIORS,
+    hidden_markov,
+    linear_system,
+    swing,
+)
 from bayesrule.families import (
     Categorical,
     DiagonalGaussian,

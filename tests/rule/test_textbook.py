@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
 from sklearn.mixture import GaussianMixture
 
-from bayesrule.experiments import textbook
+from bayesrule.experiments.principles import textbook
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 """Sweeps: each trial is done once, scored on what it has not seen, and the same whether they stopped or not."""
 
 import json
-import os
-import socket
 import subprocess
 import sys
 import time
+import warnings
 
 import optuna
 import pytest
@@ -16,6 +15,7 @@ from bayesrule import sweeps
 from bayesrule.cli import main
 from bayesrule.methods import BBB
 from bayesrule.sweeps import Choice, Log, Uniform, search, store, workers
+from bayesrule.sweeps.job import Job
 
 RANGES = {"optimizer": Choice(["adam", "sgd"]), "lr": Log(1e-3, 1), "momentum": Uniform(0, 0.98)}
 RANGES |= {"temperature": Log(1e-3, 1), "initial_std": Log(1e-3, 0.1)}
@@ -44,7 +44,7 @@ def test_a_sweep_that_is_interrupted_goes_on_as_if_it_had_not(sampler, place, tm
     longer = sweep(**options | {"trials": place + 3})
     path, told = tmp_path / "sweep.db", []
     with monkeypatch.context() as patched:
-        patched.setattr(workers._Pulse, "__call__", lambda self, at: raise_at(self.trial, place))
+        patched.setattr(Job, "train", interrupted_at(store.training_seed(3, place)))
         with pytest.raises(KeyboardInterrupt):
             sweep(**options, storage=path)
     found = sweep(**options, storage=path, callbacks=[told.append])
@@ -55,12 +55,23 @@ def test_a_sweep_that_is_interrupted_goes_on_as_if_it_had_not(sampler, place, tm
     assert outcome(sweep(**options | {"trials": place + 3}, storage=path)) == outcome(longer)
 
 
-def raise_at(trial, place):
-    if trial.user_attrs["place"] == place:
-        raise KeyboardInterrupt
+def interrupted_at(broken, train=Job.train):
+    def trained(self, candidate, seed):
+        if seed == broken:
+            raise KeyboardInterrupt
+        return train(self, candidate, seed)
+
+    return trained
 
 
-def test_a_killed_sweep_goes_on(tmp_path):
+@pytest.fixture
+def impatient(monkeypatch):
+    """A worker counts as dead soon."""
+    monkeypatch.setattr(store, "BEAT", 1)
+    monkeypatch.setattr(store, "GRACE", 2)
+
+
+def test_a_killed_sweep_goes_on(tmp_path, impatient):
     line = ["sweep", "moons", "--method", "map", "--trials", "4", "--epochs", "40", "--sampler", "random", "--json"]
     out = ["--out", str(tmp_path / "killed")]
     process = subprocess.Popen(
@@ -92,40 +103,56 @@ def test_two_jobs_do_each_trial_once(tmp_path):
     assert outcome(again) == outcome(whole)
 
 
-def test_a_trial_whose_worker_died_is_taken_again(tmp_path):
-    here = socket.gethostname()
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    now = time.time()
-    died = [(here, dead.pid, now), ("elsewhere", 1, now - 2 * store.GRACE), (here, os.getpid(), now - 2 * store.GRACE)]
-    lives = [(here, os.getpid(), now), ("elsewhere", 1, now)]
-    with store.opened(None, "sweep", "random", 0, RANGES) as kept:
-        for place, worker in enumerate([*died, *lives]):
-            trial, claimed = kept.claim(9)
-            assert claimed == place
-            trial.set_user_attr(store.WORKER, worker)
-        kept.retire()
-        assert [trial.number for trial in kept.running()] == [3, 4]
-        assert [kept.claim(6)[1] for _ in range(4)] == [0, 1, 2, 5]
-        assert kept.claim(6) is None
+def begin_elsewhere(path, place):
+    """A trial of another worker, with one sign of life."""
+    with store.opened(store.url_of(path), "sweep", "random", 0, RANGES) as kept:
+        kept.study.enqueue_trial({}, {store.PLACE: place})
+        warnings.simplefilter("ignore", UserWarning)  # a heartbeat without optimize
+        trial = kept.study.ask()
+        kept.study._storage.record_heartbeat(trial._trial_id)
 
 
-def test_a_lower_ticket_chooses_first(monkeypatch):
-    monkeypatch.setattr(store, "PATIENCE", 0.2)
+def test_a_trial_whose_worker_died_is_taken_again(tmp_path, impatient):
+    whole, path = sweep(), tmp_path / "sweep.db"
+    sweep(trials=1, storage=path)
+    begin_elsewhere(path, place=1)
+    assert outcome(sweep(storage=path)) == outcome(whole)
+
+
+def test_a_trial_that_is_alive_elsewhere_is_waited_for_and_left_alone(tmp_path, monkeypatch, impatient):
+    path = tmp_path / "sweep.db"
+    sweep(trials=1, storage=path)
+    monkeypatch.setattr(store, "GRACE", 600)
+    monkeypatch.setattr(search, "work", lambda *given, patience: workers.work(*given, patience=0.5))
+    begin_elsewhere(path, place=1)
+    found = sweep(storage=path)
+    assert [trial.number for trial in found.trials] == [0, 2]
+    assert found.running == 1
+
+
+def test_of_two_trials_for_one_place_the_later_is_dropped():
+    trained = []
+
+    def train(trial, place):
+        trained.append((trial.number, place))
+        return {"scores": {"nll": 0.0}}
+
     with store.opened(None, "sweep", "random", 0, RANGES) as kept:
-        kept.study.ask()  # somebody who has not chosen yet, and never will
-        began = time.monotonic()
-        assert kept.claim(2)[1] == 0
-        assert time.monotonic() - began >= 0.15
-        assert kept.claim(2)[1] == 1
+        for place in (0, 0, 1, 2):
+            kept.study.enqueue_trial({}, {store.PLACE: place})
+        assert [kept.step(2, train) for _ in range(5)] == [True, True, True, True, False]
+        assert trained == [(0, 0), (2, 1)]
+        assert set(kept.done(2)) == {0, 1}
 
 
 def test_a_place_that_others_took_in_the_meantime_is_given_up():
     with store.opened(None, "sweep", "random", 0, RANGES) as kept:
-        trial, _ = kept.claim(1)
-        kept.drop(trial)
-        kept.live(trial)
-        kept.finish(trial, {"scores": {"nll": 0.0}}, 0.0)
+
+        def train(trial, place):
+            kept.study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+            return {"scores": {"nll": 0.0}}
+
+        assert kept.step(1, train)
         assert kept.done(1) == {}
 
 

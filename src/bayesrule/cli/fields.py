@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, get_args
 
-from bayesrule import methods, optim, priors
+from bayesrule import methods, priors
 from bayesrule.methods import Method
-from bayesrule.naming import Named, unknown
-from bayesrule.optim import Group, Recipe, Schedule
+from bayesrule.methods.fields import assign, type_of
+from bayesrule.naming import unknown
 from bayesrule.priors import Prior
 from bayesrule.sweeps.ranges import literal
-
-T = TypeVar("T", bound=Named)
 
 
 def method(name: str, assignments: Iterable[str] = ()) -> Method:
@@ -37,7 +34,8 @@ def method(name: str, assignments: Iterable[str] = ()) -> Method:
         path, equals, text = assignment.partition("=")
         if not equals:
             raise ValueError(f"--set must be FIELD=VALUE, such as lr=0.01, got {assignment!r}")
-        chosen = _with(chosen, path.strip(), text.strip())
+        path = path.strip()
+        chosen = assign(chosen, path, _parsed(path, text.strip(), type_of(chosen, path)))
     return chosen
 
 
@@ -58,35 +56,10 @@ def prior(text: str | None) -> Prior | None:
     return priors.Gaussian(scale=scale)
 
 
-def _with(owner: T, path: str, text: str) -> T:
-    """The object with a field set, or a field within a field."""
-    name, _, rest = path.partition(".")
-    hints = get_type_hints(type(owner))
-    known = [field.name for field in dataclasses.fields(owner)]  # type: ignore[arg-type]
-    if name not in known:
-        raise unknown(f"field of {owner.name}", name, known)
-    hint = hints[name]
-    value = _within(owner, name, get_args(hint), rest, text) if rest else _parsed(path, text, hint)
-    return dataclasses.replace(owner, **{name: value})  # type: ignore[type-var]
-
-
-def _within(owner: Named, name: str, kinds: tuple[type, ...], rest: str, text: str) -> Named:
-    """What a field holds with something set in it: a method, an optimiser, a schedule, or a group of these."""
-    inner = getattr(owner, name)
-    if Recipe in kinds:
-        recipe = optim.choose(inner)
-        return Recipe(recipe.optimizer, {**recipe.options, rest: literal(text)})
-    if Schedule in kinds:
-        inner = optim.schedule(inner)
-    elif Group in kinds and inner is None:
-        inner = Group()
-    if not isinstance(inner, Named):
-        raise ValueError(f"--set {name}.{rest}: {name} of {owner.name} has nothing within it to set, it is {inner!r}")
-    return _with(inner, rest, text)
-
-
 def _parsed(name: str, text: str, hint: Any) -> Any:
     """``text`` as the first of the field's types that can read it."""
+    if hint is Any:
+        return literal(text)
     options = get_args(hint) or (hint,)
     if NoneType in options and text.lower() == "none":
         return None

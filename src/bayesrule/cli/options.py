@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
+from bayesrule.data import Kind
 from bayesrule.data.catalog import NAMES
-from bayesrule.data.splits import Kind
 from bayesrule.files import FileError
 
 
@@ -40,7 +40,10 @@ class Settings:
         """The settings that were given, and the defaults of the others."""
         if "data" not in given(args):
             raise ValueError("DATA must be a name (see: bayesrule data) or a .csv or .parquet file, got nothing")
-        return cls(**given(args))
+        settings = cls(**given(args))
+        if settings.threads < 1:
+            raise ValueError(f"--threads must be at least 1, got {settings.threads}")
+        return settings
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Settings:

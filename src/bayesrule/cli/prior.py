@@ -18,9 +18,9 @@ from bayesrule.cli.expressions import formula
 from bayesrule.cli.terminal import say, show_json
 from bayesrule.files import write_atomically
 from bayesrule.naming import to_spec, unknown
-from bayesrule.priors import Implied, Radial, Verdict, prior_of
-from bayesrule.priors.penalties import L1, L2, GroupLasso, Penalty
-from bayesrule.priors.translations import AVAILABLE, PointMass, Student, Translation
+from bayesrule.penalties import Implied, Radial, Verdict, prior_of
+from bayesrule.penalties.functions import L1, L2, GroupLasso, Penalty
+from bayesrule.penalties.translations import AVAILABLE, PointMass, Student, Translation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Ask, print, draw."""
-    from bayesrule.priors.equivalence.pictures import plot_belief  # matplotlib takes a while
+    from bayesrule.penalties.equivalence.pictures import plot_belief  # matplotlib takes a while
 
     penalty, family = _penalty(args.penalty, args.factor), _family(args)
     answer = prior_of(penalty, family, args.points)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
@@ -12,15 +11,15 @@ from typing import Any
 
 import torch
 
+from bayesrule import likelihoods
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import Settings, is_table
 from bayesrule.cli.sources import Source
 from bayesrule.cli.terminal import progress
-from bayesrule.data import Schema, Split, load, read_table, standardize
-from bayesrule.data.splits import Kind
+from bayesrule.data import Kind, Schema, Split, load, read_table, standardize
 from bayesrule.data.tables import fingerprint
 from bayesrule.files import FileError, write_atomically
-from bayesrule.likelihoods import choose as choose_likelihood
+from bayesrule.jobs import threads
 from bayesrule.methods import Method
 from bayesrule.models import Spec, build, default_for
 from bayesrule.posteriors import Posterior
@@ -49,7 +48,7 @@ class Run:
     def of(cls, settings: Settings, source: Source, command: str) -> Run:
         """A new run on data that were read, everything checked that can be."""
         if settings.likelihood is not None:
-            choose_likelihood(settings.likelihood)
+            likelihoods.choose(settings.likelihood)
         split, schema, table = source
         shape = tuple(split.train[0].shape[1:])
         return cls(settings, _spec(settings, split), split.kind, shape, split.classes, schema, table, command)
@@ -96,7 +95,7 @@ class Run:
                     network,
                     data,
                     method or fields.method(asked.method, asked.set),
-                    asked.likelihood or ("poisson" if self.kind == "counts" else None),
+                    asked.likelihood or likelihoods.usual(self.kind),
                     fields.prior(asked.prior),
                     asked.temperature,
                     asked.epochs,
@@ -177,27 +176,8 @@ def _fresh(folder: Path) -> bool:
 
 def _spec(settings: Settings, split: Split) -> Spec:
     """The network: the default one for the data, with the hidden layers and the outputs that were asked for."""
-    spec = default_for(split)
-    if settings.likelihood == "heteroscedastic":
-        spec["outputs"] *= 2
-    if settings.likelihood == "bernoulli":
-        if len(split.classes) != 2:
-            raise ValueError(f"--likelihood bernoulli is for 2 classes, {split.name} has {len(split.classes)}")
-        spec["outputs"] = 1
+    spec = default_for(split, settings.likelihood)
     if settings.hidden is None:
         return spec
     inputs = prod(split.train[0].shape[1:])
     return {"name": "mlp", "inputs": inputs, "outputs": spec["outputs"], "hidden": list(settings.hidden)}
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """As many threads as ``count`` within this block."""
-    if count < 1:
-        raise ValueError(f"--threads must be at least 1, got {count}")
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

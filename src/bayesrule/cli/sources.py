@@ -5,19 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from bayesrule import likelihoods
 from bayesrule.cli.options import Settings, is_table
-from bayesrule.data import Schema, Split, load, load_table, read_table
-from bayesrule.data.splits import Kind
+from bayesrule.data import Kind, Schema, Split, load, load_table, read_table
 from bayesrule.data.tables import fingerprint
-
-KINDS: dict[str, Kind] = {
-    "categorical": "classes",
-    "bernoulli": "classes",
-    "gaussian": "reals",
-    "heteroscedastic": "reals",
-    "poisson": "counts",
-}
-"""The kind of target that each likelihood is for."""
 
 
 class Source(NamedTuple):
@@ -37,9 +28,10 @@ def read(settings: Settings, schema: Schema | None = None) -> Source:
     """The data to train and test on; a table with the schema that is given, or one that is learnt."""
     source = _table(settings, schema) if is_table(settings.data) else Source(_named(settings), None, None)
     split = source.split
-    if settings.likelihood is not None and KINDS.get(settings.likelihood, split.kind) != split.kind:
+    kind = _kind(settings.likelihood)
+    if kind is not None and kind != split.kind:
         raise ValueError(
-            f"--likelihood {settings.likelihood} is for {KINDS[settings.likelihood]}, "
+            f"--likelihood {settings.likelihood} is for {kind}, "
             f"but the target of {split.name} holds {split.kind}: leave it out"
         )
     if not len(split.test[1]):
@@ -69,6 +61,11 @@ def _table(settings: Settings, schema: Schema | None) -> Source:
     if settings.target is None:
         columns = ", ".join(map(str, read_table(settings.data).columns))
         raise ValueError(f"--target must name the column of {settings.data} to predict, one of: {columns}")
-    kind = settings.kind or KINDS.get(settings.likelihood or "")
+    kind = settings.kind or _kind(settings.likelihood)
     table = fingerprint(settings.data)
     return Source(*load_table(settings.data, settings.target, seed=settings.seed, kind=kind, schema=schema), table)
+
+
+def _kind(likelihood: str | None) -> Kind | None:
+    """The kind of target that a likelihood is for, if one was asked for."""
+    return None if likelihood is None else likelihoods.choose(likelihood).kind

@@ -19,13 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bayesrule import sweeps
+from bayesrule import likelihoods, sweeps
 from bayesrule.cli import fields, options, sources
 from bayesrule.cli.options import Settings
-from bayesrule.cli.runs import Run, refuse, threads
+from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.data import standardize
 from bayesrule.files import write_atomically
+from bayesrule.jobs import threads
 from bayesrule.methods import Method
 from bayesrule.models import build
 from bayesrule.report.comparison import machine, versions
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
             args.val,
             args.jobs,
             [callback],
-            likelihood=settings.likelihood or ("poisson" if split.kind == "counts" else None),
+            likelihood=settings.likelihood or likelihoods.usual(split.kind),
             prior=fields.prior(settings.prior),
             temperature=settings.temperature,
             epochs=settings.epochs,

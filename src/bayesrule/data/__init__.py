@@ -10,7 +10,7 @@ from bayesrule.data.embedded import and_gate, digits, gap, moons, sine
 from bayesrule.data.inputs import Inputs
 from bayesrule.data.intake import as_data, as_inputs, standardize
 from bayesrule.data.scaling import Affine, Scaling
-from bayesrule.data.splits import Pair, Split
+from bayesrule.data.splits import Kind, Pair, Split
 from bayesrule.data.tables import Schema, load_table, read_table
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Data",
     "Entry",
     "Inputs",
+    "Kind",
     "Loader",
     "Pair",
     "Scaling",

@@ -1,35 +1,45 @@
-"""One file for each figure or table of the documents that this library implements."""
+"""A folder for each document that this library implements, and in it a file for each figure or table.
+
+================  =============================================================
+``book``          Book 2020, Training Bayesian neural networks
+``gaussian``      Romijnders, Approximating the parameter posterior
+``laplace``       Immer et al. 2021 and Daxberger et al. 2021, Laplace's method
+``penalties``     Wolinski, Charpiat and Ollivier, penalties as priors
+``principles``    Khan, Deep learning with Bayesian principles
+================  =============================================================
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 
-from bayesrule.experiments import (
+from bayesrule.experiments.base import Claim, Result, Setting
+from bayesrule.experiments.book import (
     adam_landscape,
     and_perceptron,
-    dnn2gp_kernels,
-    dnn2gp_regression,
-    dnn2gp_tuning,
-    flat_minima,
     group_plateau,
     groups,
     initial_sigma,
     kl_weights,
-    laplace_structures,
-    learning_rule,
     lr_schedules,
     noise_confidence,
     optimizers,
     path_derivative,
-    penalty_table,
-    prior_gallery,
-    relevance,
     sgd_landscape,
-    sigma_pull,
 )
-from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import png
+from bayesrule.experiments.gaussian import sigma_pull
+from bayesrule.experiments.laplace import laplace_structures
+from bayesrule.experiments.penalties import penalty_table, prior_gallery
+from bayesrule.experiments.principles import (
+    dnn2gp_kernels,
+    dnn2gp_regression,
+    dnn2gp_tuning,
+    flat_minima,
+    learning_rule,
+    relevance,
+)
 
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "adam-landscape": adam_landscape.run,

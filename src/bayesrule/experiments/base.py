@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 from matplotlib.figure import Figure
+
+from bayesrule.data import as_data, load
+from bayesrule.jobs import Answer, plain, run, told
 
 
 def _silent(line: str) -> None:
@@ -32,6 +34,24 @@ class Setting:
     jobs: int = 1
     cache: Path | None = None
     tell: Callable[[str], None] = _silent
+
+    def answers(
+        self,
+        ask: Callable[..., Answer],
+        questions: Sequence[Any],
+        key: Callable[[Any], Mapping[str, Any]] = plain,
+        say: Callable[[Any, Answer], str] = told,
+    ) -> list[Answer]:
+        """``ask(question, data_dir)`` of each question, by `jobs.run`: one asked before is answered from the cache.
+
+        The ``data`` of a question is the name of a set; other files by that name are another question.
+        """
+
+        def whole(question: Any) -> dict[str, Any]:
+            name = getattr(question, "data", None)
+            return {**key(question), "fingerprint": name and fingerprint(name, self.data_dir)}
+
+        return run(ask, questions, (self.data_dir,), self.jobs, self.cache, self.tell, whole, say)
 
 
 @dataclass(frozen=True)
@@ -58,17 +78,8 @@ class Result:
     notes: tuple[str, ...] = field(default=())
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Within this block, or in a function that this decorates, torch computes on one thread: small networks gain none.
-
-    >>> with one_thread():
-    ...     torch.get_num_threads()
-    1
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+@cache
+def fingerprint(data: str, data_dir: str | None) -> str:
+    """Of all examples of a named set: what was learnt from other files by this name is not taken for it."""
+    split = load(data, data_dir)
+    return as_data(split.train).fingerprint() + as_data(split.test).fingerprint()

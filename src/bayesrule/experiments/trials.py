@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import multiprocessing
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache
-from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from bayesrule import __version__
+from bayesrule import jobs
 from bayesrule.data import Arrays, Split, load, standardize
 from bayesrule.evaluate import evaluate
-from bayesrule.experiments.base import Setting, one_thread
-from bayesrule.files import write_atomically
+from bayesrule.experiments.base import Setting
 from bayesrule.methods import Method
 from bayesrule.models import Spec, build, default_for
-from bayesrule.naming import Named, to_spec
 from bayesrule.posteriors import Posterior
 from bayesrule.priors import Prior
 from bayesrule.training import fit
@@ -55,12 +48,11 @@ class Job:
     held: float = 0.0
     look: Look | None = None
 
-    def key(self) -> str:
-        """A name for what this training gives, whatever it is called; another version of the library may give other."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "what"}
-        return hashlib.sha256(json.dumps([__version__, plain], sort_keys=True, default=_plain).encode()).hexdigest()[
-            :24
-        ]
+    def key(self) -> dict[str, Any]:
+        """All that decides what this training gives, whatever it is called."""
+        plain = jobs.plain(self)
+        del plain["what"]
+        return plain
 
 
 @dataclass(frozen=True)
@@ -85,37 +77,23 @@ class Trial:
     seen: dict[str, Any] = field(default_factory=dict)
 
 
-def run(jobs: Sequence[Job], setting: Setting) -> list[Trial]:
-    """All trainings in the order of ``jobs``, in as many processes as the setting says."""
-    found: dict[int, Trial] = {}
-    for place, job in enumerate(jobs):
-        if (kept := _kept(job, setting)) is not None:
-            found[place] = kept
-    left = [place for place in range(len(jobs)) if place not in found]
-    for place, trial in _finished(jobs, left, setting):
-        found[place] = trial
-        outcome = trial.failed or f"accuracy {trial.accuracy:.4f}, loss {trial.loss:.4f}"
-        setting.tell(f"{len(found)}/{len(jobs)} {trial.data} {trial.what} (seed {trial.seed}): {outcome}")
-        if setting.cache is not None:
-            write_atomically(_path(jobs[place], setting.cache), json.dumps(asdict(trial)))
-    return [found[place] for place in range(len(jobs))]
+def run(asked: Sequence[Job], setting: Setting) -> list[Trial]:
+    """All trainings in the order of ``asked``, in as many processes as the setting says."""
+    answers = setting.answers(train, asked, Job.key, _said)
+    return [Trial(**{**answer, "what": job.what}) for job, answer in zip(asked, answers, strict=True)]
 
 
-def _finished(jobs: Sequence[Job], places: Sequence[int], setting: Setting) -> Iterable[tuple[int, Trial]]:
-    if setting.jobs == 1 or len(places) < 2:
-        for place in places:
-            yield place, train(jobs[place], setting.data_dir)
-        return
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(setting.jobs, mp_context=spawn) as pool:
-        futures: dict[Future[Trial], int] = {pool.submit(train, jobs[p], setting.data_dir): p for p in places}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+def train(job: Job, data_dir: str | None) -> dict[str, Any]:
+    """Fit and score: a `Trial` as plain data."""
+    return asdict(_trained(job, data_dir))
 
 
-@one_thread()
-def train(job: Job, data_dir: str | None) -> Trial:
-    """Fit and score."""
+def _said(job: Job, answer: dict[str, Any]) -> str:
+    outcome = answer["failed"] or f"accuracy {answer['accuracy']:.4f}, loss {answer['loss']:.4f}"
+    return f"{job.data} {job.what} (seed {job.seed}): {outcome}"
+
+
+def _trained(job: Job, data_dir: str | None) -> Trial:
     split, data, held = _data(job.data, data_dir, job.held)
     try:
         posterior = fit(
@@ -169,24 +147,6 @@ def _spec(split: Split, hidden: tuple[int, ...] | None) -> Spec:
         return spec
     inputs = math.prod(split.test[0].shape[1:])
     return {"name": "mlp", "inputs": inputs, "outputs": spec["outputs"], "hidden": list(hidden)}
-
-
-def _path(job: Job, cache: Path) -> Path:
-    return cache / f"{job.key()}.json"
-
-
-def _kept(job: Job, setting: Setting) -> Trial | None:
-    """The trial of the same training in the cache."""
-    if setting.cache is None or not _path(job, setting.cache).is_file():
-        return None
-    plain: dict[str, Any] = json.loads(_path(job, setting.cache).read_text(encoding="utf-8"))
-    return Trial(**{**plain, "what": job.what})
-
-
-def _plain(thing: Any) -> Any:
-    if isinstance(thing, Named):
-        return to_spec(thing)
-    return f"{thing.__module__}.{thing.__qualname__}" if callable(thing) else str(thing)
 
 
 def average(values: Sequence[float]) -> tuple[float, float]:

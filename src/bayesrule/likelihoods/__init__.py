@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bayesrule import naming
+from bayesrule.data import Kind
 from bayesrule.likelihoods.base import Likelihood
 from bayesrule.likelihoods.bernoulli import Bernoulli
 from bayesrule.likelihoods.categorical import Categorical
@@ -22,6 +23,7 @@ __all__ = [
     "Poisson",
     "choose",
     "infer",
+    "usual",
 ]
 
 AVAILABLE: dict[str, type[Likelihood]] = {
@@ -36,6 +38,15 @@ def choose(given: str | Likelihood) -> Likelihood:
     Gaussian(noise=None, known=False)
     """
     return naming.choose("likelihood", given, AVAILABLE, Likelihood)
+
+
+def usual(kind: Kind) -> Likelihood:
+    """The likelihood for a kind of target where nobody says: the first one of `AVAILABLE`.
+
+    >>> usual("counts")
+    Poisson()
+    """
+    return next(likelihood for likelihood in AVAILABLE.values() if likelihood.kind == kind)()
 
 
 def infer(outputs: Tensor, y: Tensor) -> Likelihood:

@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from bayesrule.data import Kind
 from bayesrule.naming import Named
 from bayesrule.predictions import Prediction
 
@@ -20,13 +21,23 @@ class Likelihood(Named, ABC):
 
     A single output ``[B, 1, ...]`` is a target ``[B, ...]``, here and in predictions. A likelihood never changes: what
     is learnt (`unknowns`) is put in with `with_unknowns`, which gives a new one.
+
+    ``kind``: of the targets. ``prior_scale``: of the weights' normal prior where nobody says another one. Logits and
+    log-rates have to grow well beyond one before a network can be sure, which a narrow prior would not let them;
+    standardised reals are of order one, as outputs are under Kaiming's scale.
     """
 
     name: ClassVar[str]
+    kind: ClassVar[Kind]
+    prior_scale: ClassVar[float | str] = 1.0
 
     @abstractmethod
     def check(self, outputs: Tensor, y: Tensor) -> Tensor:
         """``y`` in the shape and dtype that `log_prob` wants, or an error that says what is wrong with it."""
+
+    def outputs_for(self, numbers: int, classes: int = 0) -> int:
+        """How many outputs a network needs where each target holds so many ``numbers``, of so many ``classes``."""
+        return numbers
 
     @abstractmethod
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:

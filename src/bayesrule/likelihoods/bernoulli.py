@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from bayesrule.data import Kind
 from bayesrule.likelihoods.base import Likelihood, diagonal, single, summed
 from bayesrule.predictions import Binary, targets
 
@@ -26,6 +27,13 @@ class Bernoulli(Likelihood):
     """
 
     name: ClassVar[str] = "bernoulli"
+    kind: ClassVar[Kind] = "classes"
+
+    def outputs_for(self, numbers: int, classes: int = 0) -> int:
+        """One for each yes or no."""
+        if classes != 2:
+            raise ValueError(f"likelihood bernoulli is for 2 classes, got {classes}: use categorical")
+        return numbers
 
     def check(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Zeros and ones in the dtype of the outputs."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from bayesrule.data import Kind
 from bayesrule.likelihoods.base import Likelihood, summed
 from bayesrule.predictions import Classes, targets
 
@@ -26,6 +27,11 @@ class Categorical(Likelihood):
     """
 
     name: ClassVar[str] = "categorical"
+    kind: ClassVar[Kind] = "classes"
+
+    def outputs_for(self, numbers: int, classes: int = 0) -> int:
+        """One for each class."""
+        return numbers * classes
 
     def check(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Labels as int64 class indices."""

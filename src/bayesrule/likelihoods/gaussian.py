@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from bayesrule.data import Kind
 from bayesrule.likelihoods.base import Likelihood, diagonal, single, summed
 from bayesrule.predictions import Reals, targets
 
@@ -38,6 +39,8 @@ class Gaussian(Likelihood):
     """
 
     name: ClassVar[str] = "gaussian"
+    kind: ClassVar[Kind] = "reals"
+    prior_scale: ClassVar[float | str] = "kaiming"
 
     noise: float | Tensor | None = None
     known: bool = False

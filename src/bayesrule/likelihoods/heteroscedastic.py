@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from bayesrule.data import Kind
 from bayesrule.likelihoods.base import Likelihood, diagonal, single, summed
 from bayesrule.predictions import Reals, targets
 
@@ -31,6 +32,12 @@ class Heteroscedastic(Likelihood):
     """
 
     name: ClassVar[str] = "heteroscedastic"
+    kind: ClassVar[Kind] = "reals"
+    prior_scale: ClassVar[float | str] = "kaiming"
+
+    def outputs_for(self, numbers: int, classes: int = 0) -> int:
+        """A mean and a log-variance for each number."""
+        return 2 * numbers
 
     def check(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Finite real numbers in the dtype of the outputs."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from bayesrule.data import Kind
 from bayesrule.likelihoods.base import Likelihood, diagonal, single, summed
 from bayesrule.predictions import Counts, targets
 
@@ -26,6 +27,7 @@ class Poisson(Likelihood):
     """
 
     name: ClassVar[str] = "poisson"
+    kind: ClassVar[Kind] = "counts"
 
     def check(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Whole numbers in the dtype of the outputs."""

@@ -35,8 +35,8 @@ def choose(given: str | Method) -> Method:
 
 def from_spec(spec: dict[str, object]) -> Method:
     """A method from its plain data."""
-    parts: dict[str, type[naming.Named]] = {kind.name: kind for kind in (optim.Group, optim.Recipe)}
-    method = naming.from_spec("method", spec, AVAILABLE | parts | optim.SCHEDULES)
+    parts: dict[str, type[naming.Named] | str] = {kind.name: kind for kind in (optim.Group, optim.Recipe)}
+    method = naming.from_spec("method", spec, {**AVAILABLE, **parts, **optim.SCHEDULES})
     assert isinstance(method, Method)
     return method
 

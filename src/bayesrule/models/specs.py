@@ -10,7 +10,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from bayesrule import likelihoods
 from bayesrule.data import Split
+from bayesrule.likelihoods import Likelihood
 from bayesrule.models.architectures import MODELS
 from bayesrule.naming import unknown
 
@@ -41,15 +43,18 @@ def build(spec: Mapping[str, Any], seed: int = 0) -> nn.Module:
         return make(**settings)
 
 
-def default_for(split: Split) -> Spec:
+def default_for(split: Split, likelihood: str | Likelihood | None = None) -> Spec:
     """A network for the data: LeNet-5 for pictures of 28 pixels or more a side, and an MLP otherwise.
+
+    It has as many outputs as the likelihood needs; None is the usual one for the kind of target.
 
     >>> from bayesrule.data import load
     >>> default_for(load("digits"))
     {'name': 'mlp', 'inputs': 64, 'outputs': 10, 'hidden': [128, 128]}
     """
     x, y = split.test
-    outputs = len(split.classes) if split.kind == "classes" else math.prod(y.shape[1:])
+    chosen = likelihoods.usual(split.kind) if likelihood is None else likelihoods.choose(likelihood)
+    outputs = chosen.outputs_for(math.prod(y.shape[1:]), len(split.classes))
     if split.image_shape is not None and min(split.image_shape[1:]) >= 28 and x.ndim == 4:
         channels, side, _ = split.image_shape
         return {"name": "lenet5", "channels": channels, "side": side, "outputs": outputs}

@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from bayesrule import naming, structures
-from bayesrule.priors import penalties, translations
 from bayesrule.priors.base import Prior
-from bayesrule.priors.calibration.calibrated import Calibrated, calibrate
-from bayesrule.priors.calibration.explanation import Explanation, explain
-from bayesrule.priors.calibration.mean_field import MeanField, edge_of_chaos, mean_field
-from bayesrule.priors.equivalence.beliefs import prior_of
-from bayesrule.priors.equivalence.divergences import penalty_of
-from bayesrule.priors.equivalence.implied import Implied
-from bayesrule.priors.equivalence.lines import Table
-from bayesrule.priors.equivalence.radial import Radial
-from bayesrule.priors.equivalence.verdicts import Verdict
 from bayesrule.priors.flat import Flat
 from bayesrule.priors.gaussian import Gaussian
 from bayesrule.priors.group_laplace import GroupLaplace
@@ -24,8 +14,14 @@ from bayesrule.priors.scales import RULES
 from bayesrule.priors.structured import Structured
 
 AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Laplace, GroupLaplace, ScaleMixture, Flat)}
-BOUND: dict[str, type[Prior]] = {kind.name: kind for kind in (Structured, Product, Calibrated)}  # made for one model
-IMPLIED: dict[str, type[naming.Named]] = {kind.name: kind for kind in (Implied, Radial, Table)}  # made from a penalty
+BOUND: dict[str, type[Prior]] = {kind.name: kind for kind in (Structured, Product)}  # made for one model
+# Made from a penalty. A file can hold them, and they are loaded when one does: no fit needs that room.
+LATE = {
+    "calibrated": "bayesrule.penalties:Calibrated",
+    "implied": "bayesrule.penalties:Implied",
+    "radial": "bayesrule.penalties:Radial",
+    "table": "bayesrule.penalties:Table",
+}
 
 
 def choose(given: str | Prior) -> Prior:
@@ -41,7 +37,7 @@ def choose(given: str | Prior) -> Prior:
 
 def from_spec(spec: dict[str, object]) -> Prior:
     """A prior from its plain data."""
-    options: dict[str, type[naming.Named]] = {**structures.AVAILABLE, **AVAILABLE, **BOUND, **IMPLIED}
+    options: dict[str, type[naming.Named] | str] = {**structures.AVAILABLE, **AVAILABLE, **BOUND, **LATE}
     prior = naming.from_spec("prior", spec, options)
     assert isinstance(prior, Prior)
     return prior
@@ -50,28 +46,14 @@ def from_spec(spec: dict[str, object]) -> Prior:
 __all__ = [
     "AVAILABLE",
     "RULES",
-    "Calibrated",
-    "Explanation",
     "Flat",
     "Gaussian",
     "GroupLaplace",
-    "Implied",
     "Laplace",
-    "MeanField",
     "Prior",
     "Product",
-    "Radial",
     "ScaleMixture",
     "Structured",
-    "Verdict",
-    "calibrate",
     "choose",
-    "edge_of_chaos",
-    "explain",
     "from_spec",
-    "mean_field",
-    "penalties",
-    "penalty_of",
-    "prior_of",
-    "translations",
 ]

@@ -22,7 +22,7 @@ from bayesrule.naming import to_spec
 from bayesrule.priors import Prior
 from bayesrule.sweeps.results import Trial
 from bayesrule.sweeps.space import Candidate, Space
-from bayesrule.training import Callback, fit
+from bayesrule.training import fit
 
 if TYPE_CHECKING:
     from bayesrule.sweeps.store import Store
@@ -63,7 +63,7 @@ class Job:
             "seed": _words(self.seed),
         }
 
-    def train(self, candidate: Candidate, seed: int, callback: Callback) -> dict[str, Any]:
+    def train(self, candidate: Candidate, seed: int) -> dict[str, Any]:
         """Fit and score: ``scores`` and ``seconds``, or why it ``failed``."""
         began = time.perf_counter()
         try:
@@ -77,7 +77,6 @@ class Job:
                 self.epochs,
                 self.batch_size,
                 seed,
-                callbacks=[callback],
             )
             scores = dict(evaluate(posterior, tuple(self.held), samples=SAMPLES, bootstrap=0, seed=self.seed))
             if not all(map(math.isfinite, scores.values())):

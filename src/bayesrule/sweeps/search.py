@@ -106,13 +106,12 @@ def sweep(
     where = Where(kept.url_of(storage), name, sampler)
     with where.opened(job) as store:
         store.agree(job.about(data) | {"sampler": sampler})
-        store.retire()
         watch = _Watch(job, store, trials, callbacks)
-        if jobs == 1:
-            for _ in work(job, store, trials):
-                watch.look()
-        else:
+        if jobs > 1:
             side_by_side(job, where, trials, jobs, watch.look)
+        for _ in work(job, store, trials, patience=kept.GRACE):
+            watch.look()
+        watch.look()
         return Sweep(tuple(job.trials(store, trials)), searched.ranges, len(store.running()))
 
 

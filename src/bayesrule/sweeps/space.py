@@ -16,14 +16,15 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args
 
 import torch
 
 from bayesrule import optim
 from bayesrule.methods import Method
+from bayesrule.methods.fields import assign, type_of
 from bayesrule.naming import unknown
-from bayesrule.optim import Group, Recipe
+from bayesrule.optim import Group
 from bayesrule.sweeps.ranges import DIGITS, Choice, Log, Range, Uniform, Value, Whole, parse
 
 OPTIMIZERS = ("sgd", "adam", "amsgrad", "radam", "adabound", "amsbound", "yellowfin", "rmsprop", "adagrad")
@@ -155,7 +156,8 @@ class Space:
             )
         if knob.path == f"{knob.prefix}sigma_lr_ratio" and _apart(_owner(self.method, knob.within)):
             raise ValueError(f"space[{key!r}] has no effect: the deviations are trained by a group of their own")
-        hint = float if knob.path != knob.prefix + knob.name else _hint(_owner(self.method, knob.within), knob.name)
+        plain = knob.path == knob.prefix + knob.name and knob.name != "temperature"
+        hint = type_of(self.method, knob.path) if plain else float
         kinds = get_args(hint) or (hint,)
         if any(isinstance(kind, type) and issubclass(kind, Method) for kind in kinds):
             raise ValueError(f"space[{key!r}] must be of plain values, but it is a method: search its fields, {key}.lr")
@@ -225,23 +227,6 @@ def parse_space(words: Collection[str]) -> dict[str, Range]:
         except ValueError as error:
             raise ValueError(f"--space {key}: {error}") from error
     return ranges
-
-
-def assign(method: Method, path: str, value: Any) -> Method:
-    """The method with a field set, also one of a method within it, or an option of its optimiser.
-
-    >>> from bayesrule.methods import BBB
-    >>> assign(BBB(optimizer="sgd"), "optimizer.momentum", 0.5).optimizer
-    Recipe(optimizer='sgd', options={'momentum': 0.5})
-    """
-    name, _, rest = path.partition(".")
-    inner = getattr(method, name)
-    if rest and isinstance(inner, Method):
-        value = assign(inner, rest, value)
-    elif rest:
-        recipe = optim.choose(inner)
-        value = Recipe(recipe.optimizer, {**recipe.options, rest: value})
-    return dataclasses.replace(method, **{name: value})  # type: ignore[type-var]
 
 
 def _defaults(method: Method, prefix: str, without: Collection[str]) -> dict[str, Range]:
@@ -320,10 +305,6 @@ def _apart(owner: Any) -> bool:
 
 def _has(method: Method, name: str) -> bool:
     return name in {field.name for field in dataclasses.fields(method)}  # type: ignore[arg-type]
-
-
-def _hint(owner: Method, name: str) -> Any:
-    return get_type_hints(type(owner)).get(name, float)
 
 
 def _options(optimizer: str) -> list[str]:

@@ -1,23 +1,21 @@
 """Where trials are kept: an Optuna study, and who works on which of its trials.
 
 A sweep of T trials has T *places*, 0 to T − 1. What is drawn for a place, and the seed that it is trained with, are
-functions of (seed, place); for TPE of the trials before it, too. Optuna's own numbers are tickets: whoever asks for a
-trial waits until all lower tickets have chosen their places, then takes the first one that is free. So no place is
-worked on twice, from however many processes and machines, and one whose worker died is taken by the next.
+functions of (seed, place); for TPE of the trials before it, too. Whoever is free puts the first free place into the
+queue of the study and takes a trial from there, which Optuna gives to one worker only. Should two have put in the same
+place, the trial with the higher number is dropped. Optuna's heartbeat finds trials whose worker died, and puts them
+back into the queue: so no place is done twice, from however many processes and machines, and none is lost.
 
 Only this module needs Optuna.
 """
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +23,23 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, TPESampler
-from optuna.storages import RDBStorage
+from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from bayesrule.sweeps.ranges import Choice, Log, Range, Value, Whole
 
-BEAT = 30.0  # seconds between signs of life
-GRACE = 600.0  # seconds without one after which a worker elsewhere counts as dead
-PATIENCE = 5.0  # seconds that a lower ticket is waited for
+BEAT = 15  # seconds between signs of life
+GRACE = 60  # seconds without one after which a worker counts as dead
 FEWEST = 10  # trials of which one can be the best tenth
-SETTINGS, PLACE, WORKER, OUTCOME = "bayesrule", "place", "worker", "outcome"
+SETTINGS, PLACE, OUTCOME = "bayesrule", "place", "outcome"
 DRAWS, TRAINING = range(2)  # what a seed is for
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
+TAKEN = (*DONE, TrialState.RUNNING, TrialState.WAITING)
+
+
+class Superfluous(Exception):
+    """A trial that nobody needs: its place is another one's."""
 
 
 def seed_of(*key: int) -> int:
@@ -96,7 +98,13 @@ def opened(url: str | None, name: str, sampler: str, seed: int, ranges: Mapping[
 def _connect(url: str, tries: int = 5) -> RDBStorage:
     waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
     try:
-        return RDBStorage(url, engine_kwargs=waiting)
+        return RDBStorage(
+            url,
+            engine_kwargs=waiting,
+            heartbeat_interval=BEAT,
+            grace_period=GRACE,
+            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+        )
     except (IntegrityError, OperationalError, ProgrammingError) as error:  # another one makes the tables just now
         if tries == 1:
             raise _unusable(url, error) from None
@@ -161,30 +169,47 @@ class Store:
                     "with what it was begun with, or begin another one with another name or storage"
                 )
 
-    def retire(self) -> None:
-        """Mark as failed what is called running but whose worker is dead."""
-        for trial in self.running():
-            if _dead(trial):
-                self._end(trial.number, TrialState.FAIL)
+    def step(self, wanted: int, train: Callable[[optuna.Trial, int], Mapping[str, Any]]) -> bool:
+        """One of the wanted places that nobody has, if there is one: ``train(trial, place)`` gives its outcome.
 
-    def claim(self, wanted: int) -> tuple[optuna.Trial, int] | None:
-        """A trial for the first of the wanted places that nobody has; None if there is none."""
-        if not self._free(wanted):
-            return None
-        trial = self.study.ask()
-        self._wait(trial.number)
+        An outcome with ``scores`` is worth their ``nll``; one without broke off.
+        """
+        fail_stale_trials(self.study)
+        queue = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         free = self._free(wanted)
-        if not free:
-            self._end(trial.number, TrialState.FAIL)
-            return None
-        self.live(trial)
-        trial.set_user_attr(PLACE, free[0])
-        return trial, free[0]
+        if not queue and not free:
+            return False
+        if not queue:
+            self.study.enqueue_trial({}, {PLACE: free[0]})
+        lost = False
 
-    def live(self, trial: optuna.Trial) -> None:
-        """A sign of life."""
-        with suppress(RuntimeError):  # given up for dead by others: they have its place now
-            trial.set_user_attr(WORKER, [socket.gethostname(), os.getpid(), time.time()])
+        def objective(trial: optuna.Trial) -> float:
+            nonlocal lost
+            place = self._place(trial, wanted)
+            outcome = dict(train(trial, place))
+            try:
+                trial.set_user_attr(OUTCOME, outcome)
+            except RuntimeError as error:  # given up for dead by others, who have its place now
+                lost = True
+                raise Superfluous from error
+            if "scores" not in outcome:
+                raise optuna.TrialPruned(outcome["failed"])
+            return float(outcome["scores"]["nll"])
+
+        try:
+            self.study.optimize(objective, n_trials=1, catch=(Superfluous,))
+        except Exception:
+            if not lost:
+                raise
+        return True
+
+    def _place(self, trial: optuna.Trial, wanted: int) -> int:
+        """The place of a trial that was taken from the queue."""
+        place = trial.user_attrs.get(PLACE, wanted)
+        others = self.study.get_trials(deepcopy=False, states=TAKEN)
+        if place >= wanted or any(t.number < trial.number and t.user_attrs.get(PLACE) == place for t in others):
+            raise Superfluous
+        return int(place)
 
     def suggest(self, trial: optuna.Trial, key: str, of: Range) -> Value:
         """A setting of a trial."""
@@ -197,16 +222,6 @@ class Store:
                 return trial.suggest_categorical(key, d.choices)
         raise TypeError(f"{key} must have a range, not {of!r}")
 
-    def finish(self, trial: optuna.Trial, outcome: Mapping[str, Any], value: float | None) -> None:
-        """The end of a trial: what it gave, or no value if it broke off."""
-        with suppress(RuntimeError):
-            trial.set_user_attr(OUTCOME, dict(outcome))
-        self._end(trial.number, TrialState.PRUNED if value is None else TrialState.COMPLETE, value)
-
-    def drop(self, trial: optuna.Trial) -> None:
-        """Give a trial up: another one takes its place."""
-        self._end(trial.number, TrialState.FAIL)
-
     def done(self, wanted: int) -> dict[int, FrozenTrial]:
         """The trials that came to an end, by place."""
         found = {t.user_attrs[PLACE]: t for t in self.study.get_trials(deepcopy=False, states=DONE)}
@@ -217,20 +232,8 @@ class Store:
         return self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
 
     def _free(self, wanted: int) -> list[int]:
-        states = (*DONE, TrialState.RUNNING)
-        taken = {t.user_attrs.get(PLACE) for t in self.study.get_trials(deepcopy=False, states=states)}
+        taken = {t.user_attrs.get(PLACE) for t in self.study.get_trials(deepcopy=False, states=TAKEN)}
         return [place for place in range(wanted) if place not in taken]
-
-    def _wait(self, ticket: int) -> None:
-        """Until all lower tickets have chosen, or are not going to."""
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            if not any(t.number < ticket and PLACE not in t.user_attrs and _age(t) < PATIENCE for t in self.running()):
-                return
-            time.sleep(0.02)
-
-    def _end(self, number: int, state: TrialState, value: float | None = None) -> None:
-        self.study.tell(number, value, state=state, skip_if_finished=True)
 
 
 def distribution(of: Range) -> BaseDistribution:
@@ -262,26 +265,3 @@ def importance(trials: list[tuple[dict[str, Value], float]], ranges: Mapping[str
             study.add_trial(optuna.create_trial(params=settings, distributions=of, value=nll))
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         return optuna.importance.get_param_importances(study, evaluator=evaluator)
-
-
-def _age(trial: FrozenTrial) -> float:
-    """Seconds since a trial was asked for."""
-    return 0.0 if trial.datetime_start is None else (datetime.now() - trial.datetime_start).total_seconds()
-
-
-def _dead(trial: FrozenTrial) -> bool:
-    """Whether the worker of a trial is gone from this machine, or was silent for long."""
-    host, pid, alive = trial.user_attrs.get(WORKER, (None, 0, time.time() - _age(trial)))
-    if host == socket.gethostname() and os.name == "posix" and not _runs(pid):
-        return True
-    return time.time() - alive > GRACE
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

@@ -1,0 +1,1 @@
+"""Romijnders, Approximating the parameter posterior."""

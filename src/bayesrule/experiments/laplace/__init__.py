@@ -1,0 +1,1 @@
+"""Immer et al. 2021 and Daxberger et al. 2021, on Laplace's method."""

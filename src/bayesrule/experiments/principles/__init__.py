@@ -1,0 +1,1 @@
+"""Khan, Deep learning with Bayesian principles; Khan and Rue, The Bayesian learning rule."""

@@ -1,0 +1,229 @@
+"""The kernel of a trained classifier, sorted by class: are examples of a class alike to it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from bayesrule import gp
+from bayesrule.data import Arrays, Pair, Split, load
+from bayesrule.experiments import findings, trials
+from bayesrule.experiments.base import Claim, Result, Setting
+from bayesrule.experiments.figures import panels
+from bayesrule.experiments.modes import trained
+from bayesrule.models import Spec, build, default_for
+from bayesrule.priors import Gaussian
+
+PERMUTATIONS = 999
+SOURCE = "Khan et al. 2019, kernels"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A network and the test examples, so many for each class, of which the kernel is made; before or after training.
+
+    ``classes``: how many, the first ones. ``most``: training examples at most.
+    """
+
+    data: str
+    classes: int
+    epochs: int
+    per_class: int
+    seed: int
+    most: int = 60_000
+
+
+QUICK = (Kernel("digits", 10, 40, 12, 0),)
+FULL = (
+    Kernel("mnist", 2, 3, 60, 0),
+    Kernel("mnist", 10, 5, 30, 0),
+    Kernel("cifar10", 2, 10, 60, 0),
+    Kernel("cifar10", 10, 20, 30, 0),
+)
+SEEDS = 3
+
+
+def run(setting: Setting) -> Result:
+    """Networks of several seeds, each before and after training."""
+    kinds = FULL if setting.full else QUICK
+    seeds = findings.seeds(setting, SEEDS)
+    asked = [
+        Kernel(k.data, k.classes, epochs, k.per_class, seed, k.most)
+        for k in kinds
+        for seed in seeds
+        for epochs in (0, k.epochs)
+    ]
+    found = [vars(question) | answer for question, answer in zip(asked, setting.answers(look, asked), strict=True)]
+    claims = [claim for kind in kinds for claim in _claims(found, kind)]
+    shown = [each if each["seed"] == seeds[0] else each | {"kernel": None, "labels": None} for each in found]
+    plain = {"permutations": PERMUTATIONS, "kernels": shown}
+    size = (10.0, 3.2 * len(kinds))
+    return Result(tuple(claims), plain, lambda figure: _draw(figure, found, kinds), size, _notes(found, kinds))
+
+
+def look(question: Kernel, data_dir: str | None) -> dict[str, Any]:
+    """The mean normalised kernel within and between classes, how likely their difference is by chance, and the kernel.
+
+    Also those of the inputs themselves, x·x', for comparison, and the network's accuracy on the test examples.
+    """
+    split = load(question.data, data_dir, seed=question.seed)
+    train, test = (_first(pair, question.classes, question.most) for pair in (split.train, split.test))
+    data, spec = Arrays(*train), _spec(split, question.classes)
+    if question.epochs:
+        network, _ = trained(spec, data, 1.0, question.epochs, 100, question.seed, lr=3e-3)
+    else:
+        network = build(spec, question.seed)
+    x, y = _balanced(test, question.classes, question.per_class)
+    process = gp.from_network(network, (x, y), "categorical", Gaussian(1.0))
+    kernel = normalised(process.kernel(x, aggregate="sum").double())
+    flat = x.flatten(1).double()
+    generator = torch.Generator().manual_seed(question.seed)
+    with torch.no_grad():
+        right = (network(x).argmax(1) == y).double().mean()
+    return {
+        **contrast(kernel, y, generator),
+        "of_inputs": contrast(normalised(flat @ flat.T), y, generator),
+        "accuracy": float(right),
+        "labels": y.tolist(),
+        "kernel": [[round(float(v), 2) for v in row] for row in kernel],
+    }
+
+
+def normalised(kernel: Tensor) -> Tensor:
+    """K_ij/√(K_ii K_jj): cosines.
+
+    >>> normalised(torch.tensor([[4.0, 1.0], [1.0, 1.0]]))
+    tensor([[1.0000, 0.5000],
+            [0.5000, 1.0000]])
+    """
+    deviation = kernel.diagonal().sqrt()
+    return kernel / deviation[:, None] / deviation
+
+
+def contrast(kernel: Tensor, labels: Tensor, generator: torch.Generator) -> dict[str, float]:
+    """Means over pairs of two different examples, within a class and between classes, and a permutation test.
+
+    ``chance``: the share of permutations of the labels, this one included, with at least as large a difference.
+    """
+    within, between = _means(kernel, labels)
+    orders = (torch.randperm(len(labels), generator=generator) for _ in range(PERMUTATIONS))
+    differences = [_difference(*_means(kernel, labels[order])) for order in orders]
+    beaten = sum(found >= _difference(within, between) for found in differences)
+    return {"within": within, "between": between, "chance": (beaten + 1) / (PERMUTATIONS + 1)}
+
+
+def _difference(within: float, between: float) -> float:
+    return within - between
+
+
+def _means(kernel: Tensor, labels: Tensor) -> tuple[float, float]:
+    same = labels[:, None] == labels
+    different = ~torch.eye(len(labels), dtype=torch.bool)
+    return float(kernel[same & different].mean()), float(kernel[~same].mean())
+
+
+def _first(pair: Pair, classes: int, most: int) -> Pair:
+    """Examples of the first classes, at most so many."""
+    x, y = pair
+    rows = (y < classes).nonzero()[:most, 0]
+    return x[rows], y[rows]
+
+
+def _balanced(pair: Pair, classes: int, count: int) -> Pair:
+    """The first so many of each class."""
+    x, y = pair
+    rows = torch.cat([(y == c).nonzero()[:count, 0] for c in range(classes)])
+    return x[rows], y[rows]
+
+
+def _spec(split: Split, classes: int) -> Spec:
+    spec = default_for(split) | {"outputs": classes}
+    return spec | {"hidden": [32]} if spec["name"] == "mlp" else spec
+
+
+def _of(found: list[dict[str, Any]], kind: Kernel, is_trained: bool) -> list[dict[str, Any]]:
+    return [
+        each
+        for each in found
+        if (each["data"], each["classes"], bool(each["epochs"])) == (kind.data, kind.classes, is_trained)
+    ]
+
+
+def _gaps(found: list[dict[str, Any]]) -> list[float]:
+    return [each["within"] - each["between"] for each in found]
+
+
+def _claims(found: list[dict[str, Any]], kind: Kernel) -> tuple[Claim, Claim]:
+    after, before = _of(found, kind, True), _of(found, kind, False)
+    within, between = ([each[what] for each in after] for what in ("within", "between"))
+    name = f"{kind.data}, {kind.classes} classes"
+    chance = max(each["chance"] for each in after)
+    sharper = [a - b for a, b in zip(_gaps(after), _gaps(before), strict=True)]
+    return (
+        Claim(
+            SOURCE,
+            f"{name}: the kernel of a trained network is larger within a class than between classes",
+            f"mean cosine {trials.said(within, 3)} within, {trials.said(between, 3)} between; a share of at most "
+            f"{chance:.3f} of {PERMUTATIONS + 1} orders of the labels reaches the difference",
+            chance < 0.01,
+        ),
+        Claim(
+            "the same before training",
+            f"{name}: training widens the difference",
+            f"difference {trials.said(_gaps(after), 3)} after, {trials.said(_gaps(before), 3)} before",
+            findings.better(sharper),
+        ),
+    )
+
+
+def _notes(found: list[dict[str, Any]], kinds: tuple[Kernel, ...]) -> tuple[str, ...]:
+    lines = []
+    for kind in kinds:
+        after = _of(found, kind, True)
+        inputs = [each["of_inputs"]["within"] - each["of_inputs"]["between"] for each in after]
+        lines.append(
+            f"{kind.data}, {kind.classes} classes: the cosines of the inputs themselves differ by "
+            f"{trials.said(inputs, 3)}; accuracy on the test examples of the kernel "
+            f"{trials.said([each['accuracy'] for each in after], 3)}."
+        )
+    return tuple(lines)
+
+
+def _draw(figure: Figure, found: list[dict[str, Any]], kinds: tuple[Kernel, ...]) -> None:
+    axes = iter(panels(figure, 3 * len(kinds), len(kinds)))
+    for kind in kinds:
+        pair = [_of(found, kind, is_trained)[0] for is_trained in (False, True)]
+        lowest = min(v for each in pair for row in each["kernel"] for v in row)
+        for each, when in zip(pair, ("before training", "after training"), strict=True):
+            ax = next(axes)
+            gp.plot_kernel(torch.tensor(each["kernel"]), torch.tensor(each["labels"]), axes=ax)
+            ax.images[0].set_clim(lowest, 1)
+            ax.set(title=f"{kind.data}, {when}", xlabel="class")
+            for side in ("top", "right"):
+                ax.spines[side].set_visible(True)
+        _bars(next(axes), found, kind)
+
+
+def _bars(ax: Axes, found: list[dict[str, Any]], kind: Kernel) -> None:
+    """Within and between, before and after."""
+    for place, is_trained in enumerate((False, True)):
+        rows = _of(found, kind, is_trained)
+        for shift, what in enumerate(("within", "between")):
+            centre, error = trials.average([each[what] for each in rows])
+            label = f"{what} classes" if what == "between" else "within a class"
+            ax.bar(
+                place + 0.36 * (shift - 0.5),
+                centre,
+                width=0.34,
+                yerr=error,
+                color=f"C{shift}",
+                label=None if place else label,
+            )
+    ax.set_xticks([0, 1], ["before", "after"])
+    ax.set(ylabel="mean cosine", title="over seeds", ylim=(min(0, ax.get_ylim()[0]), 1.25))
+    ax.legend(loc="upper right")

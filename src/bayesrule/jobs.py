@@ -1,0 +1,196 @@
+"""Jobs: one function of many questions, in several processes, each answer kept as soon as it is there.
+
+Experiments, sweeps and benchmarks run on this. ``ask`` is a function of a module, known by its name, since it may be
+called in another process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from threading import Thread
+from typing import Any, TypeVar
+
+import torch
+
+from bayesrule import __version__
+from bayesrule.files import write_atomically
+from bayesrule.naming import Named, to_spec
+
+Q = TypeVar("Q")
+Answer = dict[str, Any]  # plain data, as JSON has it
+POLL = 0.2  # seconds between looks at what other processes have done
+
+
+def plain(question: Any) -> dict[str, Any]:
+    """The fields of a question."""
+    return {field.name: getattr(question, field.name) for field in fields(question)}
+
+
+def told(question: Any, answer: Answer) -> str:
+    """A question in words."""
+    return ", ".join(f"{name} {value}" for name, value in plain(question).items())
+
+
+def run(
+    ask: Callable[..., Answer],
+    questions: Sequence[Q],
+    given: tuple[Any, ...] = (),
+    processes: int = 1,
+    cache: Path | None = None,
+    tell: Callable[[str], object] | None = None,
+    key: Callable[[Q], Mapping[str, Any]] = plain,
+    say: Callable[[Q, Answer], str] = told,
+) -> list[Answer]:
+    """``ask(question, *given)`` of each question, in their order, computed on one thread each.
+
+    Args:
+        ask: gives plain data.
+        questions: dataclasses.
+        given: what else to call it with; it does not change the answers.
+        processes: how many side by side.
+        cache: a directory that keeps the answers, so that what was interrupted goes on where it stopped.
+        tell: called with a line after each job: how many are done, what it was, and the time that is left.
+        key: all that decides the answer; the name of ``ask`` and the version of the library count always.
+        say: a question and its answer in words.
+    """
+    paths = [None if cache is None else cache / f"{_digest(ask, key(question))}.json" for question in questions]
+    found = {index: _read(path) for index, path in enumerate(paths) if path is not None and path.is_file()}
+    left = [index for index in range(len(questions)) if index not in found]
+    calls = [(questions[index], *given) for index in left]
+    began = time.monotonic()
+    for done, (which, answer) in enumerate(finished(ask, calls, processes, count=1), 1):
+        index, text = left[which], json.dumps(answer)
+        found[index] = json.loads(text)  # the same whether it was kept or not
+        path = paths[index]
+        if path is not None:
+            write_atomically(path, text)
+        if tell is not None:
+            wait_for = (time.monotonic() - began) / done * (len(left) - done)
+            tell(f"{len(found)}/{len(questions)} {say(questions[index], answer)}{_left(wait_for)}")
+    return [found[index] for index in range(len(questions))]
+
+
+def finished(
+    ask: Callable[..., Any],
+    calls: Sequence[tuple[Any, ...]],
+    processes: int = 1,
+    count: int | None = None,
+    look: Callable[[], object] | None = None,
+) -> Iterator[tuple[int, Any]]:
+    """The index of a call and ``ask(*call)``, in the order in which they are done, on ``count`` threads each.
+
+    ``look`` is called now and then, while other processes work. Whatever ends this early ends them, too.
+    """
+    count = torch.get_num_threads() if count is None else count
+    if processes == 1 or len(calls) < 2:
+        for index, call in enumerate(calls):
+            with threads(count):
+                answer = ask(*call)
+            yield index, answer
+        return
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin, (count,))
+    try:
+        waiting: dict[Future[Any], int] = {pool.submit(_asked, ask, call): index for index, call in enumerate(calls)}
+        while waiting:
+            done, _ = wait(waiting, POLL, FIRST_COMPLETED)
+            if look is not None:
+                look()
+            for future in done:
+                yield waiting.pop(future), future.result()
+    except BrokenProcessPool as error:
+        raise ChildProcessError(
+            f"one of {processes} processes was ended from outside (out of memory?): use fewer jobs, and go on with "
+            "the same call"
+        ) from error
+    except BaseException:
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def threads(count: int = 1) -> Iterator[None]:
+    """Within this block, or in a function that this decorates, torch computes on so many threads.
+
+    >>> with threads(1):
+    ...     torch.get_num_threads()
+    1
+    """
+    if count < 1:
+        raise ValueError(f"threads must be at least 1, got {count}")
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _begin(count: int) -> None:
+    """The start of a process that works for another one, and ends with it."""
+    torch.set_num_threads(count)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(143)
+
+
+def _asked(ask: Callable[..., Any], call: tuple[Any, ...]) -> Any:
+    try:
+        return ask(*call)
+    except Exception as error:
+        raise _portable(error) from None
+
+
+def _portable(error: Exception) -> Exception:
+    """An error that can go from process to process."""
+    kind = type(error) if type(error).__module__ == "builtins" else RuntimeError
+    try:
+        return kind(str(error))
+    except TypeError:
+        return RuntimeError(repr(error))
+
+
+def _read(path: Path) -> Answer:
+    found: Answer = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _digest(ask: Callable[..., Any], key: Mapping[str, Any]) -> str:
+    about = [__version__, f"{ask.__module__}.{ask.__qualname__}", dict(key)]
+    return hashlib.sha256(json.dumps(about, sort_keys=True, default=_words).encode()).hexdigest()[:24]
+
+
+def _words(thing: Any) -> Any:
+    """A method, a prior or a function in a key."""
+    if isinstance(thing, Named):
+        return to_spec(thing)
+    return f"{thing.__module__}.{thing.__qualname__}" if callable(thing) else str(thing)
+
+
+def _left(seconds: float) -> str:
+    """The time that is left, where it is worth a word.
+
+    >>> _left(0.2), _left(90), _left(7200)
+    ('', ', 90 s left', ', 120 min left')
+    """
+    if seconds < 1:
+        return ""
+    return f", {seconds:.0f} s left" if seconds < 120 else f", {seconds / 60:.0f} min left"
