@@ -1,0 +1,30 @@
+"""The second device, loaded before any test runs: torch starts its backward threads at the first backward pass."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import second_device
+import torch
+
+NO_COMPILER = "no C++ compiler for the second device: install g++ or set CXX"
+LOADED = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LOADED] = second_device.compiler() is not None
+    if config.stash[LOADED]:
+        cache = getattr(config, "cache", None)  # absent under -p no:cacheprovider
+        folder = cache.mkdir("second_device") if cache else Path(tempfile.mkdtemp())
+        second_device.load(folder)
+
+
+@pytest.fixture
+def second(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """The device that holds the CPU's numbers and refuses to mix with it; available within the test only."""
+    if not request.config.stash[LOADED]:
+        pytest.skip(NO_COMPILER)
+    second_device.set_available(True)
+    yield torch.device(second_device.NAME, 0)
+    second_device.set_available(False)
