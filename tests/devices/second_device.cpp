@@ -407,6 +407,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, library) {
 
 // ---- what torch asks of a device ------------------------------------------------------------------------------------
 
+// All work is done when a call returns, so that streams and events have nothing to wait for.
 struct SecondGuard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return the_device.type(); }
   c10::Device exchangeDevice(c10::Device) const override { return the_device; }
@@ -416,7 +417,6 @@ struct SecondGuard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStream(c10::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
   c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
-  // All work is done when a call returns: events have nothing to wait for.
   void record(void**, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {}
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
