@@ -455,13 +455,7 @@ TORCH_LIBRARY(second_device, library) {
   library.def("waits() -> int", []() -> int64_t { return waits; });
   library.def("is_available() -> bool", []() -> bool { return available; });
   library.def("set_available(bool yes) -> ()", [](bool yes) { available = yes; });
-  library.def("manual_seed(int seed) -> ()", [](int64_t seed) {
-    host_of(default_generator()).set_current_seed(static_cast<uint64_t>(seed));
-  });
-  library.def("get_rng_state() -> Tensor", [] { return host_of(default_generator()).get_state(); });
-  library.def("set_rng_state(Tensor state) -> ()", [](const at::Tensor& state) {
-    host_of(default_generator()).set_state(state);
-  });
+  library.def("default_generator() -> Generator", [] { return default_generator(); });
 }
 
 }  // namespace

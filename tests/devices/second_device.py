@@ -60,9 +60,9 @@ def compile_to(library: Path) -> None:
 
 def device_module() -> types.ModuleType:
     """``torch.second``: what torch asks of the Python module of a device."""
+    generator: torch.Generator = torch.ops.second_device.default_generator()
     module = types.ModuleType(f"torch.{NAME}")
-    own = torch.ops.second_device
-    module.is_available = own.is_available
+    module.is_available = torch.ops.second_device.is_available
     module.is_initialized = lambda: True
     module._lazy_init = lambda: None
     module._is_in_bad_fork = lambda: False
@@ -70,10 +70,11 @@ def device_module() -> types.ModuleType:
     module.current_device = lambda: 0
     module.set_device = lambda device: None
     module.synchronize = lambda device=None: None
-    module.manual_seed = own.manual_seed
-    module.manual_seed_all = own.manual_seed
-    module.get_rng_state = lambda device=NAME: own.get_rng_state()
-    module.set_rng_state = lambda state, device=NAME: own.set_rng_state(state)
+    module.default_generators = (generator,)
+    module.manual_seed = generator.manual_seed
+    module.manual_seed_all = generator.manual_seed
+    module.get_rng_state = lambda device=NAME: generator.get_state()
+    module.set_rng_state = lambda state, device=NAME: generator.set_state(state)
     module.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
     return module
 
