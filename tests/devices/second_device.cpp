@@ -455,7 +455,7 @@ TORCH_LIBRARY(second_device, library) {
   library.def("waits() -> int", []() -> int64_t { return waits; });
   library.def("is_available() -> bool", []() -> bool { return available; });
   library.def("set_available(bool yes) -> ()", [](bool yes) { available = yes; });
-  library.def("default_generator() -> Generator", [] { return default_generator(); });
+  library.def("default_generator() -> Generator?", [] { return default_generator(); });
 }
 
 }  // namespace
