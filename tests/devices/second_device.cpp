@@ -34,7 +34,12 @@ namespace {
 const c10::Device the_device(c10::DeviceType::PrivateUse1, 0);
 const c10::Device the_host(c10::DeviceType::CPU);
 std::atomic<int64_t> waits{0};
-std::atomic<bool> available{false};
+std::atomic<bool> available{false}, waits_refused{false};
+
+void wait_for_the_device(const std::string& why) {
+  waits++;
+  TORCH_CHECK(!waits_refused, why, ": the program waits for ", the_device);
+}
 
 // ---- memory -------------------------------------------------------------------------------------------------------
 
@@ -135,7 +140,9 @@ class Call {
       enter((*stack)[first + i], written);
     }
     refuse_a_mix();
-    if (op_.hasTag(at::Tag::data_dependent_output) || op_.hasTag(at::Tag::dynamic_output_shape)) waits++;
+    if (op_.hasTag(at::Tag::data_dependent_output) || op_.hasTag(at::Tag::dynamic_output_shape)) {
+      wait_for_the_device(c10::toString(op_.operator_name()));
+    }
     call(stack);
     write_back();
     const auto results = op_.schema().returns().size();
@@ -301,7 +308,7 @@ at::Tensor empty_strided(
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-  if (to.device() == the_host && !non_blocking) waits++;
+  if (to.device() == the_host && !non_blocking) wait_for_the_device("a copy to the CPU");
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   on_host(to).copy_(on_host(from));
   return to;
@@ -453,6 +460,7 @@ const bool registered = (at::RegisterPrivateUse1HooksInterface(&the_hooks), true
 
 TORCH_LIBRARY(second_device, library) {
   library.def("waits() -> int", []() -> int64_t { return waits; });
+  library.def("refuse_waits(bool yes) -> ()", [](bool yes) { waits_refused = yes; });
   library.def("is_available() -> bool", []() -> bool { return available; });
   library.def("set_available(bool yes) -> ()", [](bool yes) { available = yes; });
   library.def("default_generator() -> Generator?", [] { return default_generator(); });

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -82,6 +84,16 @@ def device_module() -> types.ModuleType:
 def waits() -> int:
     """How often the program has waited for the device: numbers read, and tensors copied to the CPU."""
     return torch.ops.second_device.waits()
+
+
+@contextmanager
+def no_waits() -> Iterator[None]:
+    """Within this block an operator that makes the program wait for the device is an error, where it is called."""
+    torch.ops.second_device.refuse_waits(True)
+    try:
+        yield
+    finally:
+        torch.ops.second_device.refuse_waits(False)
 
 
 def set_available(yes: bool) -> None:

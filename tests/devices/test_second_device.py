@@ -237,6 +237,17 @@ def test_waits_are_counted(second):
     assert waits(lambda: a[a > 0]) >= 1  # how many there are has to be known
 
 
+def test_waits_can_be_refused(second):
+    a = X.to(second)
+    with second_device.no_waits():
+        total = (a @ a.T).sum()
+        with pytest.raises(RuntimeError, match=r"aten::_local_scalar_dense: the program waits for second:0"):
+            total.item()
+        with pytest.raises(RuntimeError, match="a copy to the CPU: the program waits"):
+            a.cpu()
+    assert total.item() == pytest.approx(float((X @ X.T).sum()))
+
+
 def test_the_device_is_available_within_a_test_that_asks_for_it(second):
     assert torch.accelerator.is_available()
 
