@@ -130,7 +130,7 @@ def test_curvature(structure, labels, second):
             structure,
             labels=labels,
             generator=torch.Generator(d).manual_seed(0),
-        ).dense()
+        ).matrix.dense()
         for d in (second, CPU)
     )
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-4)
