@@ -67,9 +67,13 @@ def take(x: Inputs, index: Tensor) -> Inputs:
     return each(lambda t: t.index_select(0, index.to(t.device)), x)
 
 
-def to(x: Inputs, dtype: torch.dtype) -> Inputs:
-    """``x`` with its floating tensors in ``dtype``; whole numbers (indices, say) stay as they are."""
-    return each(lambda t: t.to(dtype) if t.is_floating_point() else t, x)
+def to(x: Inputs, dtype: torch.dtype, device: torch.device | None = None) -> Inputs:
+    """``x`` on a device, None for where it is, with its floating tensors in ``dtype``; indices stay whole numbers.
+
+    >>> to((torch.ones(2), torch.arange(2)), torch.float64, torch.device("cpu"))
+    (tensor([1., 1.], dtype=torch.float64), tensor([0, 1]))
+    """
+    return each(lambda t: t.to(device, dtype if t.is_floating_point() else t.dtype), x)
 
 
 def join(parts: Sequence[Inputs]) -> Inputs:

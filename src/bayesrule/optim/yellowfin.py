@@ -288,9 +288,15 @@ def _gradients(parameters: list[Tensor]) -> list[Tensor]:
 
 
 def _square(tensors: list[Tensor]) -> float:
-    """Σ ‖t‖² in double precision."""
-    norms = torch._foreach_norm(tensors)
-    return float(torch.stack([norm.double().cpu() for norm in norms]).square().sum())
+    """Σ ‖t‖² in double precision.
+
+    The program waits for the device here, as the tuned rates are plain numbers: once for each device and dtype, not for
+    each tensor.
+    """
+    kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for norm in torch._foreach_norm(tensors):
+        kinds.setdefault((norm.device, norm.dtype), []).append(norm)
+    return sum(float(torch.stack(norms).cpu().double().square().sum()) for norms in kinds.values())
 
 
 def _named(group: dict[str, Any], number: int) -> Iterator[tuple[str, Tensor]]:

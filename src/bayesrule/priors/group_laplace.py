@@ -159,8 +159,8 @@ def log_normaliser(n: int, scale: float) -> float:
 def draw(like: Tensor, layout: Layout, generator: torch.Generator | None = None) -> Tensor:
     """One weight at s = 1: a radius from Gamma(n, 1), which is a sum of n exponentials, and a direction at random."""
     blocks, axis = layout
-    view = _view(torch.empty(like.shape, dtype=like.dtype), blocks)
+    view = _view(torch.empty_like(like, memory_format=torch.contiguous_format), blocks)
     across = (3 - axis, 3)
-    normal = torch.randn(view.shape, generator=generator, dtype=like.dtype)
+    normal = torch.randn(view.shape, generator=generator, dtype=like.dtype, device=like.device)
     radius = torch.empty_like(view).exponential_(generator=generator).sum(across, keepdim=True)
     return (normal * (radius / torch.linalg.vector_norm(normal, dim=across, keepdim=True))).reshape(like.shape)

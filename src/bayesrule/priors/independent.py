@@ -86,7 +86,7 @@ def spread(given: float | Mapping[str, Value], module: nn.Module, what: str) -> 
             raise ValueError(
                 f"the prior {what} {key!r} has shape {tuple(value.shape)}, parameter {name!r} {tuple(w.shape)}"
             )
-        found[name] = value.to(w.dtype) if isinstance(value, Tensor) else float(value)
+        found[name] = value.to(w) if isinstance(value, Tensor) else float(value)
         used.add(key)
     for key in named:
         if key and key not in used:

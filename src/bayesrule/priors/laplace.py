@@ -51,4 +51,4 @@ class Laplace(Independent):
 
 
 def _log_twice(scale: float | Tensor, like: Tensor) -> Tensor:
-    return torch.as_tensor(scale, dtype=like.dtype).mul(2).log().expand(like.shape)
+    return torch.as_tensor(scale, dtype=like.dtype, device=like.device).mul(2).log().expand(like.shape)
