@@ -22,7 +22,7 @@ check: $(STAMP)
 	$(BIN)/pytest -m "not slow" -n 2
 
 test-slow: $(STAMP)
-	$(BIN)/pytest -m slow
+	BAYESRULE_TEST_PROFILE=thorough $(BIN)/pytest -m "slow or hypothesis"
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/steps.py --out docs/results
