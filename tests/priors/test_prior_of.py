@@ -161,8 +161,11 @@ def named(coefficients):
     return Polynomial(*(coefficient(j) for j in range(max(coefficients) + 1)))
 
 
+QUICK = ("quartic", "random 0", "random 1", "random 2")
+
+
 @pytest.mark.parametrize("form", ["named", "function"])
-@pytest.mark.parametrize("name", POLYNOMIALS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in POLYNOMIALS])
 def test_even_polynomials_are_recovered(name, form):
     coefficients = POLYNOMIALS[name]
     r = smoothed(coefficients)
