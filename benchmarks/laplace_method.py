@@ -163,7 +163,7 @@ def tuned(name: str, seed: int) -> dict[str, float]:
 def grid(posterior: br.posteriors.Linearised, train: Any, test: tuple[Tensor, Tensor]) -> dict[str, float]:
     """The best test log-likelihood over factors on prior variance and noise variance, in double precision."""
     model = posterior.model.double().requires_grad_(True)
-    scales = posterior.info["laplace"]["prior_scale"]
+    scales = posterior.info["diagnostics"]["prior_scale"]
     s = torch.cat([torch.full((w.numel(),), scales[k], dtype=torch.float64) for k, w in posterior.mean.items()])
     features = sum(
         (j.T @ j for x, _ in train.ordered(1000) for j in [jacobians(model, x.double())[:, 0] * s]), torch.zeros(())

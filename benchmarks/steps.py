@@ -30,7 +30,7 @@ from torch.nn import functional as F
 import bayesrule as br
 from bayesrule.data import Batch
 from bayesrule.files import write_atomically
-from bayesrule.methods import BBB, IVON, MAP, VOGN, Method, Plan
+from bayesrule.methods import BBB, IVON, MAP, VOGN, Method, Noise, Plan
 from bayesrule.models import build
 from bayesrule.report.comparison import machine, versions
 
@@ -161,7 +161,8 @@ PEERS: dict[str, tuple[str, Contender]] = {
 def ours(method: Method, model: nn.Module, batch: Batch) -> Step:
     """A step of a learner, its logs included."""
     task = br.Task.create(model, (batch.x, batch.y), "categorical")
-    learner = method.start(task, Plan(epochs=1000, steps_per_epoch=1000, batch_size=len(batch.y)))
+    plan = Plan(epochs=1000, steps_per_epoch=1000, batch_size=len(batch.y))
+    learner = method.start(task, plan, Noise.on(task.device))
     return lambda: learner.step(batch)
 
 

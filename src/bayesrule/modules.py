@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from bayesrule.data import Inputs, inputs
 
 Parameters = dict[str, Tensor]
+PROMPT = ("cpu",)  # devices whose numbers can be read at once; on others reading one waits for all that is under way
 
 
 def parameters(module: nn.Module) -> Parameters:
@@ -38,12 +39,18 @@ def copies(tensors: Mapping[str, Tensor]) -> Parameters:
 
 def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None) -> Tensor:
     """The module's outputs at x: ``module(x)``, ``module(*x)`` or ``module(**x)``; under ``state`` if given."""
-    return _one_tensor(module, _forward(module, x, state))
-
-
-def _forward(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None) -> object:
     args, kwargs = arguments(x)
-    return module(*args, **kwargs) if state is None else run(module, state, args, kwargs)
+    outputs = module(*args, **kwargs) if state is None else run(module, state, args, kwargs)
+    if not isinstance(outputs, Tensor):
+        raise NotOneTensor(
+            f"the model must return one tensor, but {type(module).__name__} returned {type(outputs).__name__}; "
+            "wrap it in a module that picks the tensor"
+        )
+    return outputs
+
+
+class NotOneTensor(TypeError):
+    """A module that returns a tuple, say."""
 
 
 def arguments(x: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -67,24 +74,16 @@ def run(module: nn.Module, state: Mapping[str, Tensor], args: tuple[Any, ...], k
     return functional_call(module, everywhere, args, kwargs, tie_weights=False)
 
 
-def _one_tensor(module: nn.Module, outputs: object) -> Tensor:
-    if not isinstance(outputs, Tensor):
-        raise TypeError(
-            f"the model must return one tensor, but {type(module).__name__} returned {type(outputs).__name__}; "
-            "wrap it in a module that picks the tensor"
-        )
-    return outputs
-
-
 def try_call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None) -> Tensor:
     """`call` on inputs that may not fit: what goes wrong is said with their shapes."""
     try:
-        result = _forward(module, x, state)
+        outputs = call(module, x, state)
+    except NotOneTensor:
+        raise
     except (RuntimeError, ValueError, IndexError, TypeError, KeyError) as error:
         parts = ", ".join(f"{name}: {list(part.shape)} {part.dtype}" for name, part in inputs.named(x))
         hint = "; whole numbers that are no indices must be floats: X.float()" if "int" in parts else ""
         raise ValueError(f"the model cannot take the inputs ({parts}): {error}{hint}") from error
-    outputs = _one_tensor(module, result)
     if outputs.shape[:1] != (inputs.length(x),):
         raise ValueError(
             f"the model gives outputs {list(outputs.shape)} for {inputs.length(x)} examples: it must keep the examples "

@@ -17,22 +17,18 @@ from torch import Tensor
 
 def rank() -> int:
     """The number of this process, from 0."""
-    return dist.get_rank() if _together() else 0
+    return dist.get_rank() if count() > 1 else 0
 
 
 def count() -> int:
     """How many processes there are."""
-    return dist.get_world_size() if _together() else 1
-
-
-def _together() -> bool:
-    return dist.is_available() and dist.is_initialized()
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 @contextmanager
 def joined() -> Iterator[None]:
     """A process group within this block, if ``torchrun`` started several processes and there is none yet."""
-    if _together() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if (dist.is_available() and dist.is_initialized()) or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")

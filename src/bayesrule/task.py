@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import likelihoods, modules, priors
-from bayesrule.data import Arrays, Batch, Data, as_data, inputs
+from bayesrule.data import Arrays, Batch, Data, Inputs, as_data, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.priors import Prior
 
@@ -23,6 +23,8 @@ class Task:
     """Model, data, likelihood, prior and temperature, checked against each other by `Task.create`.
 
     The loss of a batch is the mean of −log p(y|f) plus (η/N)·(−log p(w)), for temperature η and N examples.
+
+    ``prior`` is bound to the model, ``belief`` is the one that it was made of. ``precision``: that of forward passes.
     """
 
     model: nn.Module
@@ -30,6 +32,8 @@ class Task:
     likelihood: Likelihood
     prior: Prior
     temperature: float = 1.0
+    precision: str | None = None
+    belief: Prior | None = None
 
     @classmethod
     def create(
@@ -39,6 +43,7 @@ class Task:
         likelihood: str | Likelihood | None = None,
         prior: str | Prior | None = None,
         temperature: float = 1.0,
+        precision: str | None = None,
     ) -> Task:
         """A task from what users have. The model is copied; everything is checked before any training.
 
@@ -50,7 +55,9 @@ class Task:
             raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
         if not (math.isfinite(temperature) and temperature > 0):
             raise ValueError(f"temperature must be positive and finite, not {temperature}")
-        model = copy.deepcopy(model)
+        if precision not in (None, "bfloat16"):
+            raise ValueError(f"precision must be 'bfloat16', or None for the model's own dtype, not {precision!r}")
+        model = copy.deepcopy(model).eval()
         _check_parameters(model)
         data = as_data(train).to(modules.dtype_of(model))
         batch, outputs = _peek(model, data)
@@ -60,22 +67,44 @@ class Task:
                 f"the data's targets are standardised, but {chosen} counts in its own units: "
                 'standardise the inputs only, br.data.standardize(..., targets="keep")'
             )
-        chosen = chosen.matched(outputs, chosen.check(outputs, batch.y))
-        _advise_scaling(batch, data, chosen)
-        if isinstance(data, Arrays):
+        if isinstance(data, Arrays):  # a loader's targets are checked as they come
             shaped = outputs[:1].expand(data.n, *outputs.shape[1:])
-            data = Arrays(data.x, chosen.check(shaped, data.y), data.scaling)
+            data = data.replaced(data.x, chosen.check(shaped, data.y))
+            first = data.y[: len(outputs)].to(outputs.device)
+        else:
+            first = chosen.check(outputs, batch.y)
+        chosen = chosen.matched(outputs, first)
+        _advise_scaling(batch, data, chosen)
         belief = default_prior(chosen) if prior is None else priors.choose(prior)
-        return cls(model, data, chosen, belief.resolve(model), temperature)
+        return cls(model, data, chosen, belief.resolve(model), temperature, precision, belief)
 
     @property
     def weight(self) -> float:
         """η/N: what the prior, or a divergence from it, counts in a loss that is a mean over examples."""
         return self.temperature / self.data.n
 
+    @property
+    def device(self) -> torch.device:
+        """That of the model: the device that everything else follows."""
+        return next(self.model.parameters()).device
+
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
-        """One epoch in the order that ``seed`` says."""
-        return self.data.batches(batch_size, seed)
+        """One epoch in the order that ``seed`` says, on the model's device."""
+        device = self.device
+        return (batch.to(device) for batch in self.data.batches(batch_size, seed))
+
+    def ordered(self, batch_size: int) -> Iterator[Batch]:
+        """Every example once, in the data's own order, on the model's device."""
+        device = self.device
+        return (batch.to(device) for batch in self.data.ordered(batch_size))
+
+    def outputs(self, network: nn.Module, x: Inputs) -> Tensor:
+        """The outputs of a network like the model, in its dtype; computed in ``precision``."""
+        if self.precision is None:
+            return modules.call(network, x)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            outputs = modules.call(network, x)
+        return outputs.to(modules.dtype_of(self.model))
 
     def nll(self, outputs: Tensor, y: Tensor, likelihood: Likelihood) -> Tensor:
         """Mean −log p(y|f) of a batch under a likelihood, that of the task or one with better unknowns."""
@@ -94,7 +123,7 @@ class Task:
 
     def with_prior(self, prior: Prior) -> Task:
         """The same task under another belief."""
-        return replace(self, prior=prior.resolve(self.model))
+        return replace(self, prior=prior.resolve(self.model), belief=prior)
 
     def with_model(self, model: nn.Module) -> Task:
         """The same task from another start."""
@@ -124,12 +153,12 @@ def _check_parameters(model: nn.Module) -> None:
 
 
 def _peek(model: nn.Module, data: Data) -> tuple[Batch, Tensor]:
-    """The first examples and the model's outputs on them; the model's state is left as it was."""
-    batch = next(iter(data.ordered(64)))
-    batch = next(iter(data.ordered(inputs.block(batch.x))))
-    model = copy.deepcopy(model).eval()
+    """The first examples and the model's outputs on them; the model's buffers are left as they were."""
+    size = inputs.block(next(iter(data.ordered(64))).x)
+    batch = next(iter(data.ordered(size))).to(next(model.parameters()).device)
+    buffers = modules.copies(dict(model.named_buffers()))  # which a pass may change
     with torch.no_grad():
-        outputs = modules.try_call(model, batch.x)
+        outputs = modules.try_call(model, batch.x, state=buffers or None)
     if not bool(outputs.isfinite().all()):
         raise ValueError(
             "the model gives NaN or infinite outputs before training: check its weights and the inputs' scale"
@@ -141,15 +170,18 @@ def _advise_scaling(batch: Batch, data: Data, likelihood: Likelihood) -> None:
     """Warn of a table or of real targets on a scale that a new network does not reach."""
     x, noise = batch.x, getattr(likelihood, "noise", None)
     if data.scaling.inputs is None and isinstance(x, Tensor) and x.ndim == 2 and x.is_floating_point():
-        _advise("inputs reach", float(x.abs().max()), 100)
+        largest = float(x.abs().max())
+        if largest > 100:
+            _advise(f"inputs reach {largest:.3g}")
     if data.scaling.targets is None and isinstance(noise, Tensor):
-        _advise("targets are off the model's outputs by", float(noise.max()), 10)
+        largest = float(noise.max())
+        if largest > 10:
+            _advise(f"targets are off the model's outputs by {largest:.3g}")
 
 
-def _advise(what: str, size: float, limit: float) -> None:
-    if size > limit:
-        warnings.warn(
-            f"{what} {size:.3g}: networks learn badly on such a scale. If the model was not trained on it, pass "
-            "br.data.standardize((X, y)) as train; predictions still take and give your units",
-            stacklevel=5,
-        )
+def _advise(what: str) -> None:
+    warnings.warn(
+        f"{what}: networks learn badly on such a scale. If the model was not trained on it, pass "
+        "br.data.standardize((X, y)) as train; predictions still take and give your units",
+        stacklevel=5,
+    )

@@ -9,8 +9,9 @@ from dense_reference import Joined, ggn, jacobian, relative, size
 from torch import nn
 
 from bayesrule import modules
-from bayesrule.curvature import DenseBlock, DiagonalBlock, KroneckerBlock, curvature, heads, jacobians, plans, watched
+from bayesrule.curvature import curvature, heads, jacobians, plans, watched
 from bayesrule.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Poisson
+from bayesrule.structures import Dense, Diagonal, Kronecker
 
 TABLE = {name: (Joined(model), x) for name, (model, x) in (layers() | networks()).items()}
 EXACT = 1e-8
@@ -44,7 +45,11 @@ def linear_network():
 
 def blocks_of(matrix, found):
     """What a dense matrix has in the place of each block."""
-    return [matrix[found.places(block)][:, found.places(block)] for block in found.blocks]
+    wanted, start = [], 0
+    for block in found.blocks().values():
+        wanted.append(matrix[start : start + block.size, start : start + block.size])
+        start += block.size
+    return wanted
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -58,21 +63,21 @@ def test_diagonal_and_dense_are_the_dense_matrix(name):
     model, x = TABLE[name]
     full = curvature(model, [(x, labels(x))], Categorical(), structure="dense")
     diagonal = curvature(model, [(x, labels(x))], Categorical(), structure="diagonal")
-    assert relative(full.dense(), dense(name)) < EXACT
-    assert relative(diagonal.diagonal(), dense(name).diagonal()) < EXACT
-    assert [type(block) for block in (*full.blocks, *diagonal.blocks)] == [DenseBlock, DiagonalBlock]
+    assert relative(full.matrix.dense(), dense(name)) < EXACT
+    assert relative(diagonal.matrix.diagonal, dense(name).diagonal()) < EXACT
+    assert [type(block) for block in (full.matrix, diagonal.matrix)] == [Dense, Diagonal]
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_layers_without_a_kronecker_form_have_their_own_exact_block(name):
     model, x = TABLE[name]
     found = curvature(model, [(x, labels(x))], Categorical(), structure="kronecker")
-    assert torch.equal(torch.cat([found.places(block) for block in found.blocks]), torch.arange(found.size))
-    for block, wanted in zip(found.blocks, blocks_of(dense(name), found), strict=True):
-        if isinstance(block, DenseBlock):
+    assert [name for names in found.blocks() for name in names] == list(found.shapes)
+    for block, wanted in zip(found.blocks().values(), blocks_of(dense(name), found), strict=True):
+        if isinstance(block, Dense):
             assert relative(block.matrix, wanted) < EXACT
-    kronecker = sum(isinstance(block, KroneckerBlock) for block in found.blocks)
-    assert bool(found.fallbacks) == (kronecker < len(found.blocks))
+    kronecker = sum(isinstance(block, Kronecker) for block in found.blocks().values())
+    assert bool(found.fallbacks) == (kronecker < len(found.blocks()))
 
 
 class Beside(nn.Module):
@@ -90,17 +95,17 @@ class Beside(nn.Module):
 def test_blocks_are_consecutive_pieces():
     x = normal(5, 3)
     found = curvature(Beside().double(), [(x, labels(x))], Categorical(), structure="kronecker")
-    assert [block.names for block in found.blocks] == [("shift",), ("body.weight", "body.bias"), ("scales.0",)]
+    assert list(found.blocks()) == [("shift",), ("body.weight", "body.bias"), ("scales.0",)]
 
 
 def test_large_ones_have_their_own_exact_diagonal(monkeypatch):
     monkeypatch.setattr(plans, "DENSE_UP_TO", 0)
     model, x = TABLE["cnn"]
     found = curvature(model, [(x, labels(x))], Categorical(), structure="kronecker")
-    kinds = {type(block): block for block in found.blocks}
-    assert set(kinds) == {KroneckerBlock, DiagonalBlock}
-    for block, wanted in zip(found.blocks, blocks_of(dense("cnn"), found), strict=True):
-        if isinstance(block, DiagonalBlock):
+    kinds = {type(block): block for block in found.blocks().values()}
+    assert set(kinds) == {Kronecker, Diagonal}
+    for block, wanted in zip(found.blocks().values(), blocks_of(dense("cnn"), found), strict=True):
+        if isinstance(block, Diagonal):
             assert relative(block.values, wanted.diagonal()) < EXACT
 
 
@@ -116,10 +121,10 @@ def test_jacobians_are_those_of_jacrev(name):
 def test_kronecker_blocks_are_exact_for_one_example():
     model, x = TABLE["mlp"]
     found = curvature(model, [(x[:1], labels(x[:1]))], Categorical(), structure="kronecker")
-    assert all(isinstance(block, KroneckerBlock) and block.bias for block in found.blocks)
-    for block, wanted in zip(found.blocks, blocks_of(ggn(model, x[:1], Categorical()), found), strict=True):
+    assert all(isinstance(block, Kronecker) and block.bias for block in found.blocks().values())
+    for block, wanted in zip(found.blocks().values(), blocks_of(ggn(model, x[:1], Categorical()), found), strict=True):
         assert relative(block.dense(), wanted) < EXACT
-        assert relative(block.diagonal(), wanted.diagonal()) < EXACT
+        assert relative(block.diagonal, wanted.diagonal()) < EXACT
 
 
 @pytest.mark.parametrize("name", ["conv2d, as large as the image", "linear, no bias", "linear on sequences of one"])
@@ -127,15 +132,15 @@ def test_so_are_those_of_a_layer_that_an_example_uses_once(name):
     model, x = TABLE[name]
     found = curvature(model, [(x[:1], labels(x[:1]))], Categorical(), structure="kronecker")
     assert not found.fallbacks
-    assert relative(found.dense(), ggn(model, x[:1], Categorical())) < EXACT
+    assert relative(found.matrix.dense(), ggn(model, x[:1], Categorical())) < EXACT
 
 
 def test_kronecker_blocks_are_exact_for_deep_linear_networks_under_squared_loss():
     model, x, likelihood = linear_network(), normal(7, 4), Gaussian(noise=0.7)
     batches = [(x[:3], torch.zeros(3, 2)), (x[3:], torch.zeros(4, 2))]
     found = curvature(model, batches, likelihood, structure="kronecker")
-    assert len(found.blocks) == 3
-    for block, wanted in zip(found.blocks, blocks_of(ggn(model, x, likelihood), found), strict=True):
+    assert len(found.blocks()) == 3
+    for block, wanted in zip(found.blocks().values(), blocks_of(ggn(model, x, likelihood), found), strict=True):
         assert relative(block.dense(), wanted) < EXACT
 
 
@@ -144,7 +149,7 @@ def test_and_for_those_with_a_loss_at_each_position():
     model = sequential(lambda: nn.Conv1d(3, 4, 1), lambda: nn.Conv1d(4, 2, 1))
     x, likelihood = normal(5, 3, 6), Gaussian(noise=0.7)
     found = curvature(model, [(x, torch.zeros(5, 2, 6))], likelihood, structure="kronecker")
-    for block, wanted in zip(found.blocks, blocks_of(ggn(model, x, likelihood), found), strict=True):
+    for block, wanted in zip(found.blocks().values(), blocks_of(ggn(model, x, likelihood), found), strict=True):
         assert relative(block.dense(), wanted) < EXACT
 
 
@@ -156,9 +161,7 @@ def test_the_result_says_which_layers_fell_back():
         "3": "dense: Conv2d has no Kronecker form with groups",
         "4": "dense: GroupNorm has no Kronecker form",
     }
-    assert [block.names for block in found.blocks] == [
-        (f"{layer}.weight", f"{layer}.bias") for layer in ("0", "1", "3", "4", "6")
-    ]
+    assert list(found.blocks()) == [(f"{layer}.weight", f"{layer}.bias") for layer in ("0", "1", "3", "4", "6")]
     big = sequential(lambda: nn.Embedding(300, 4), nn.Flatten, lambda: nn.Linear(8, 3))
     found = curvature(big, [(tokens(6, 2, count=300), labels(x, 3))], Categorical())
     assert found.fallbacks == {"0": "diagonal: Embedding has no Kronecker form"}
@@ -186,10 +189,10 @@ def test_every_likelihood(name, subset):
     x = normal(5, 4)
     found = curvature(model, [(x, y)], likelihood, structure="dense", subset=subset)
     wanted = ggn(model, x, likelihood)
-    assert relative(found.dense(), wanted if subset == "all" else wanted[15:, 15:]) < EXACT
+    assert relative(found.matrix.dense(), wanted if subset == "all" else wanted[15:, 15:]) < EXACT
     outputs = model(x).detach()
     assert found.loss == pytest.approx(-float(likelihood.log_prob(outputs, likelihood.check(outputs, y)).sum()))
-    assert (found.examples, found.size) == (5, 15 * (subset == "all") + 4 * width)
+    assert (found.examples, found.matrix.size) == (5, 15 * (subset == "all") + 4 * width)
 
 
 @pytest.mark.parametrize("subset", ["all", "last-layer"])
@@ -198,8 +201,8 @@ def test_outputs_for_every_pixel(subset):
     x, y = normal(4, 1, 3, 2), tokens(4, 3, 2, count=3)
     wanted = ggn(model, x, Categorical())
     wanted = wanted if subset == "all" else wanted[20:, 20:]
-    assert relative(curvature(model, [(x, y)], Categorical(), "dense", subset).dense(), wanted) < EXACT
-    diagonal = curvature(model, [(x, y)], Categorical(), "diagonal", subset).diagonal()
+    assert relative(curvature(model, [(x, y)], Categorical(), "dense", subset).matrix.dense(), wanted) < EXACT
+    diagonal = curvature(model, [(x, y)], Categorical(), "diagonal", subset).matrix.diagonal
     assert relative(diagonal, wanted.diagonal()) < EXACT
 
 
@@ -207,10 +210,10 @@ def test_outputs_without_their_own_dimension():
     model = sequential(lambda: nn.Linear(4, 3), nn.Tanh, lambda: nn.Linear(3, 1), lambda: nn.Flatten(0))
     x, y = normal(5, 4), torch.zeros(5)
     wanted = ggn(model, x, Gaussian(noise=0.5))
-    assert relative(curvature(model, [(x, y)], Gaussian(noise=0.5), "dense").dense(), wanted) < EXACT
+    assert relative(curvature(model, [(x, y)], Gaussian(noise=0.5), "dense").matrix.dense(), wanted) < EXACT
     last = curvature(model, [(x, y)], Gaussian(noise=0.5), "dense", "last-layer")
     assert list(last.shapes) == ["2.weight", "2.bias"]
-    assert relative(last.dense(), wanted[15:, 15:]) < EXACT
+    assert relative(last.matrix.dense(), wanted[15:, 15:]) < EXACT
 
 
 @pytest.mark.parametrize("names", [["4"], ["4.weight"], ["4.bias"], ["2.bias", "4"], ["0.weight", "4.bias"]])
@@ -220,12 +223,13 @@ def test_parameters_by_name(names, structure):
     found = curvature(model, [(x, labels(x))], Categorical(), structure, subset=names)
     everything = curvature(model, [(x, labels(x))], Categorical(), "dense")
     assert list(found.shapes) == [p for p in modules.parameters(model) if p in names or p.split(".")[0] in names]
-    at = torch.cat([everything.places(DenseBlock((name,), torch.zeros(0, 0))) for name in found.shapes])
-    wanted = everything.dense()[at][:, at]
+    parts = torch.split(torch.arange(everything.matrix.size), [shape.numel() for shape in everything.shapes.values()])
+    at = torch.cat([part for name, part in zip(everything.shapes, parts, strict=True) if name in found.shapes])
+    wanted = everything.matrix.dense()[at][:, at]
     if structure == "dense":
-        assert relative(found.dense(), wanted) < EXACT
+        assert relative(found.matrix.dense(), wanted) < EXACT
     elif structure == "diagonal":
-        assert relative(found.diagonal(), wanted.diagonal()) < EXACT
+        assert relative(found.matrix.diagonal, wanted.diagonal()) < EXACT
     assert relative(jacobians(model, x, names), jacobian(model, x)[:, :, at]) < EXACT
 
 
@@ -235,7 +239,7 @@ def test_a_last_layer_with_a_shared_weight_has_all_of_its_uses(model):
     """The table is read at the start too: the closed form of a last layer does not hold."""
     model, x = Joined(sequential(model)), tokens(6, 3)
     found = curvature(model, [(x, labels(x))], Categorical(), "dense", ["model.0.embed"])
-    assert relative(found.dense(), ggn(model, x, Categorical())[:20, :20]) < EXACT
+    assert relative(found.matrix.dense(), ggn(model, x, Categorical())[:20, :20]) < EXACT
 
 
 class Reordered(nn.Module):
@@ -247,7 +251,7 @@ def test_a_last_layer_whose_outputs_are_put_in_another_order():
     model, x = sequential(lambda: nn.Linear(4, 3), nn.Tanh, lambda: nn.Linear(3, 6), Reordered), normal(5, 4)
     found = curvature(model, [(x, labels(x))], Categorical(), "dense", "last-layer")
     assert list(found.shapes) == ["2.weight", "2.bias"]
-    assert relative(found.dense(), ggn(model, x, Categorical())[15:, 15:]) < EXACT
+    assert relative(found.matrix.dense(), ggn(model, x, Categorical())[15:, 15:]) < EXACT
 
 
 def test_noise_that_is_being_learnt_leaves_no_graph_behind():
@@ -255,7 +259,7 @@ def test_noise_that_is_being_learnt_leaves_no_graph_behind():
     noise = torch.full((2,), 0.5, dtype=torch.float64, requires_grad=True)
     for subset in ("all", "last-layer"):
         found = curvature(model, [(x, torch.zeros(5, 2))], Gaussian(noise=noise), "dense", subset)
-        assert not found.dense().requires_grad
+        assert not found.matrix.dense().requires_grad
 
 
 @pytest.mark.parametrize("setting", ["ROWS", "TILE", "WAIT"])
@@ -263,7 +267,7 @@ def test_a_last_layer_in_small_pieces(setting, monkeypatch):
     model, x = networks()["mlp"]
     monkeypatch.setattr(heads, setting, 2)
     found = curvature(model, [(x[:3], labels(x[:3])), (x[3:], labels(x[3:]))], Categorical(), "dense", "last-layer")
-    assert relative(found.dense(), ggn(model, x, Categorical())[-12:, -12:]) < EXACT
+    assert relative(found.matrix.dense(), ggn(model, x, Categorical())[-12:, -12:]) < EXACT
 
 
 def test_examples_of_which_a_network_is_sure_are_left_out_of_a_last_layer_only_if_rounding_hides_them():
@@ -272,16 +276,16 @@ def test_examples_of_which_a_network_is_sure_are_left_out_of_a_last_layer_only_i
         model[-1].weight *= 60
         model[-1].bias *= 60
     found = curvature(model, [(x, labels(x))], Categorical(), "dense", "last-layer")
-    assert relative(found.dense(), ggn(model, x, Categorical())[-12:, -12:]) < 1e-12
+    assert relative(found.matrix.dense(), ggn(model, x, Categorical())[-12:, -12:]) < 1e-12
 
 
 @pytest.mark.parametrize("structure", ["diagonal", "kronecker", "dense"])
 @pytest.mark.parametrize("name", ["cnn", "tied layers", "bare parameters"])
 def test_little_room_changes_nothing(structure, name, monkeypatch):
     model, x = TABLE[name]
-    wanted = curvature(model, [(x, labels(x))], Categorical(), structure).dense()
+    wanted = curvature(model, [(x, labels(x))], Categorical(), structure).matrix.dense()
     monkeypatch.setattr(watched, "ROOM", 1)
-    assert relative(curvature(model, [(x, labels(x))], Categorical(), structure).dense(), wanted) < 1e-12
+    assert relative(curvature(model, [(x, labels(x))], Categorical(), structure).matrix.dense(), wanted) < 1e-12
 
 
 @pytest.mark.parametrize("structure", ["diagonal", "dense"])
@@ -290,7 +294,7 @@ def test_batches_add_up(structure):
     parts = [(part, labels(part)) for part in x.split([1, 3, 2])]
     found = curvature(model, iter(parts), Categorical(), structure)
     whole = curvature(model, [(x, torch.cat([y for _, y in parts]))], Categorical(), structure)
-    assert relative(found.dense(), whole.dense()) < 1e-12
+    assert relative(found.matrix.dense(), whole.matrix.dense()) < 1e-12
     assert found.loss == pytest.approx(whole.loss)
     assert found.examples == whole.examples == 6
 
@@ -298,9 +302,9 @@ def test_batches_add_up(structure):
 @pytest.mark.parametrize("structure", ["diagonal", "kronecker", "dense"])
 def test_single_precision(structure):
     model, x = networks()["cnn"]
-    wanted = curvature(model, [(x, labels(x))], Categorical(), structure).dense()
+    wanted = curvature(model, [(x, labels(x))], Categorical(), structure).matrix.dense()
     single = networks()["cnn"][0].float()
-    found = curvature(single, [(x, labels(x))], Categorical(), structure).dense()
+    found = curvature(single, [(x, labels(x))], Categorical(), structure).matrix.dense()
     assert found.dtype == torch.float32
     assert relative(found.double(), wanted) < 1e-4
 
@@ -311,11 +315,11 @@ def test_given_labels_are_the_empirical_fisher_matrix(structure):
     slopes = (nn.functional.one_hot(labels(x)) - model(x).softmax(1)).detach()
     each = torch.einsum("bcp,bc->bp", jacobian(model, x), slopes)
     found = curvature(model, [(x, labels(x))], Categorical(), structure, labels="empirical")
-    assert relative(found.diagonal(), each.square().sum(0)) < EXACT
+    assert relative(found.matrix.diagonal, each.square().sum(0)) < EXACT
     if structure == "dense":
         last = curvature(model, [(x, labels(x))], Categorical(), "dense", "last-layer", "empirical")
-        assert relative(found.dense(), each.T @ each) < EXACT
-        assert relative(last.dense(), (each.T @ each)[-12:, -12:]) < EXACT
+        assert relative(found.matrix.dense(), each.T @ each) < EXACT
+        assert relative(last.matrix.dense(), (each.T @ each)[-12:, -12:]) < EXACT
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -325,10 +329,10 @@ def test_drawn_labels_give_the_exact_matrix_in_the_mean(likelihood, seed):
     likelihood, width, y = LIKELIHOODS[likelihood]
     model = sequential(lambda: nn.Linear(4, 3), nn.Tanh, lambda: nn.Linear(3, width))
     batches, generator = [(normal(5, 4), y)], torch.Generator().manual_seed(seed)
-    wanted = curvature(model, batches, likelihood, "diagonal").diagonal()
+    wanted = curvature(model, batches, likelihood, "diagonal").matrix.diagonal
     draws = torch.stack(
         [
-            curvature(model, batches, likelihood, "diagonal", labels="sampled", generator=generator).diagonal()
+            curvature(model, batches, likelihood, "diagonal", labels="sampled", generator=generator).matrix.diagonal
             for _ in range(400)
         ]
     )
@@ -341,7 +345,7 @@ def test_many_draws_come_near(structure):
     wanted = curvature(model, [(x, labels(x))], Categorical(), structure)
     draw = torch.Generator().manual_seed(0)
     found = curvature(model, [(x, labels(x))], Categorical(), structure, labels="sampled", samples=3000, generator=draw)
-    assert relative(found.dense(), wanted.dense()) < 0.1
+    assert relative(found.matrix.dense(), wanted.matrix.dense()) < 0.1
 
 
 def test_the_model_and_the_random_state_are_left_alone():
@@ -365,7 +369,7 @@ def test_frozen_parameters_take_no_part():
     x, likelihood = normal(5, 4), Gaussian(noise=1.0)
     found = curvature(model, [(x, torch.zeros(5, 2))], likelihood, "dense")
     assert list(found.shapes) == ["0.weight", "0.bias", "2.weight", "2.bias"]
-    assert relative(found.dense(), ggn(model, x, likelihood)) < EXACT
+    assert relative(found.matrix.dense(), ggn(model, x, likelihood)) < EXACT
 
 
 class Scale(nn.Module):
@@ -382,11 +386,11 @@ def test_a_single_number_that_is_used_twice(structure):
     scale = Scale()
     model, x = nn.Sequential(scale, scale), normal(5, 3)
     found = curvature(model, [(x, labels(x))], Categorical(), structure)
-    assert relative(found.dense(), ggn(model, x, Categorical())) < EXACT
+    assert relative(found.matrix.dense(), ggn(model, x, Categorical())) < EXACT
 
 
 def test_inputs_by_name():
     model, x = networks()["dict in, dict out"]
     model = Joined(model)
     found = curvature(model, [(x, labels(x))], Categorical(), "dense")
-    assert relative(found.dense(), ggn(model, x, Categorical())) < EXACT
+    assert relative(found.matrix.dense(), ggn(model, x, Categorical())) < EXACT

@@ -101,7 +101,7 @@ def test_a_full_hessian(model):
     object.__setattr__(likelihood, "matrix", ((2.0, 1.0), (1.0, 0.5)))
     j = jacobians(model, X)
     wanted = torch.einsum("bcp,cd,bdq->pq", j, torch.tensor(likelihood.matrix, dtype=j.dtype), j)
-    assert torch.allclose(curvature(model, BATCHES, likelihood, "dense").dense(), wanted, atol=1e-10)
+    assert torch.allclose(curvature(model, BATCHES, likelihood, "dense").matrix.dense(), wanted, atol=1e-10)
 
 
 def test_a_hessian_of_another_shape(model, monkeypatch):

@@ -1,4 +1,4 @@
-"""J Σ Jᵀ of every structure and network against Jacobians by autograd; and the low-rank curvature."""
+"""J Λ⁻¹ Jᵀ of every structure and network against Jacobians by autograd; and the low-rank curvature."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from torch import nn
 
 from bayesrule.curvature import curvature, example_gradients, propagate
 from bayesrule.likelihoods import Categorical, Gaussian
-from bayesrule.structures import Blocks, Dense, Diagonal, Kronecker, LowRank, Scaled
+from bayesrule.structures import Blocks, Dense, Diagonal, Kronecker, LowRank
 
 EXACT = 1e-10
 TABLE = {name: (Joined(model), x) for name, (model, x) in networks().items()}
@@ -20,22 +20,18 @@ def positive(seed, *shape):
     return normal(*shape, seed=seed).square() + 0.1
 
 
-def orthonormal(seed, size):
-    return torch.linalg.qr(normal(size, size, seed=seed))[0]
-
-
 def structures(size):
     definite = normal(size, size, seed=1)
     return {
         "diagonal": Diagonal(positive(0, size)),
-        "dense": Dense.of_precision(definite @ definite.T + torch.eye(size, dtype=torch.float64)),
+        "dense": Dense(definite @ definite.T + torch.eye(size, dtype=torch.float64)),
         "low rank": LowRank(positive(0, size), normal(size, 2, seed=2)),
-        "scaled": Scaled(Diagonal(positive(0, size)), positive(1, size)),
+        "path": LowRank(positive(0, size), normal(size, 2, seed=2), of="covariance"),
     }
 
 
 @pytest.mark.filterwarnings("ignore:.*which is slow")
-@pytest.mark.parametrize("kind", ["diagonal", "dense", "low rank", "scaled"])
+@pytest.mark.parametrize("kind", ["diagonal", "dense", "low rank", "path"])
 @pytest.mark.parametrize("name", TABLE)
 def test_any_network(name, kind):
     model, x = TABLE[name]
@@ -47,27 +43,28 @@ def test_any_network(name, kind):
     assert relative(variance, structure.variance_along(j)) < EXACT
 
 
-def kronecker(seed, rows, columns, bias):
-    return Kronecker(orthonormal(seed, rows), orthonormal(seed + 1, columns), positive(seed, rows, columns), bias)
+def kronecker(seed, rows, columns, bias, values):
+    """A product with a prior, one precision for the weight and one for the bias."""
+    left, right = (f @ f.T for f in (normal(rows, rows, seed=seed), normal(columns, columns, seed=seed + 1)))
+    spread = torch.full((rows * columns,), values[0], dtype=torch.float64)
+    spread[rows * (columns - bias) :] = values[1]
+    return Kronecker([left], [right], spread, bias)
 
 
-@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("values", [(1.0, 1.0), (4.0, 0.25)])
 @pytest.mark.parametrize("bias", [False, True])
 @given(seed=st.integers(0, 1000))
-def test_linear_layers_without_their_jacobian(bias, scaled, seed):
+def test_linear_layers_without_their_jacobian(bias, values, seed):
     """Blocks of Kronecker products, one for each layer, the bias within."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4, bias=bias), nn.Tanh(), nn.Linear(4, 2, bias=bias)).double()
-    parts = [kronecker(seed, 4, 3 + bias, bias), kronecker(seed + 2, 2, 4 + bias, bias)]
-    if scaled:
-        scales = [[0.5] * 12 + [2.0] * 4 * bias, [3.0] * 8 + [0.1] * 2 * bias]
-        parts = [Scaled(p, torch.tensor(s, dtype=torch.float64)) for p, s in zip(parts, scales, strict=True)]
-    covariance, x = Blocks(parts), normal(5, 3, seed=seed)
-    _, variance = propagate(model, x, covariance, [name for name, _ in model.named_parameters()])
-    assert relative(variance, covariance.variance_along(jacobian(model, x))) < EXACT
+    parts = [kronecker(seed, 4, 3 + bias, bias, values), kronecker(seed + 2, 2, 4 + bias, bias, values)]
+    precision, x = Blocks(parts), normal(5, 3, seed=seed)
+    _, variance = propagate(model, x, precision, [name for name, _ in model.named_parameters()])
+    assert relative(variance, precision.variance_along(jacobian(model, x))) < EXACT
 
 
-def test_the_order_of_the_names_is_that_of_the_covariance():
+def test_the_order_of_the_names_is_that_of_the_precision():
     model, x = nn.Linear(3, 2).double(), normal(4, 3)
     variances = {"bias": positive(0, 2), "weight": positive(1, 6)}
     found = [propagate(model, x, Diagonal(torch.cat([variances[n] for n in order])), order)[1] for order in
@@ -78,13 +75,13 @@ def test_the_order_of_the_names_is_that_of_the_covariance():
 def test_examples_in_blocks_are_examples_at_once(monkeypatch):
     model, x = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(18, 3)).double(), normal(7, 1, 5, 5)
     names = [name for name, _ in model.named_parameters()]
-    covariance = Diagonal(positive(0, sum(p.numel() for p in model.parameters())))
-    whole = propagate(model, x, covariance, names)
+    precision = Diagonal(positive(0, sum(p.numel() for p in model.parameters())))
+    whole = propagate(model, x, precision, names)
     monkeypatch.setattr("bayesrule.data.inputs.block", lambda x: 6)
-    pieces = propagate(model, x, covariance, names)
+    pieces = propagate(model, x, precision, names)
     assert all(relative(a, b) < EXACT for a, b in zip(pieces, whole, strict=True))
     with pytest.raises(ValueError, match="x must hold at least one example"):
-        propagate(model, x[:0], covariance, names)
+        propagate(model, x[:0], precision, names)
 
 
 @pytest.mark.parametrize("labels", ["exact", "empirical"])
@@ -93,10 +90,10 @@ def test_low_rank_is_exact_once_it_has_the_rank(labels):
     model, x, y = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double(), normal(5, 4), torch.arange(5) % 3
     dense = curvature(model, [(x[:2], y[:2]), (x[2:], y[2:])], Categorical(), "dense", labels=labels)
     low = curvature(model, [(x[:2], y[:2]), (x[2:], y[2:])], Categorical(), "lowrank", labels=labels, rank=15)
-    assert relative(low.dense(), dense.dense()) < 1e-8
-    assert relative(low.diagonal(), dense.diagonal()) < 1e-8
+    assert relative(low.matrix.dense(), dense.matrix.dense()) < 1e-8
+    assert relative(low.matrix.diagonal, dense.matrix.diagonal) < 1e-8
     if labels == "exact":
-        assert relative(dense.dense(), ggn(model, x, Categorical())) < EXACT
+        assert relative(dense.matrix.dense(), ggn(model, x, Categorical())) < EXACT
 
 
 @given(seed=st.integers(0, 1000), rank=st.integers(1, 12))
@@ -106,15 +103,15 @@ def test_low_rank_is_never_above_and_keeps_the_stiffest_directions(seed, rank):
     x = normal(30, 5, seed=seed) * torch.tensor([10.0, 3.0, 1.0, 0.3, 0.1], dtype=torch.float64)
     model = nn.Sequential(nn.Linear(5, 3), nn.Tanh(), nn.Linear(3, 2)).double()
     batches = [(x, torch.zeros(30, 2))]
-    whole = curvature(model, batches, Gaussian(noise=1.0), "dense").dense()
+    whole = curvature(model, batches, Gaussian(noise=1.0), "dense").matrix.dense()
     low = curvature(model, batches, Gaussian(noise=1.0), "lowrank", rank=rank)
-    (block,) = low.blocks
+    block = low.matrix
     left = torch.linalg.eigvalsh(whole - block.factor @ block.factor.T)
     values = torch.linalg.eigvalsh(whole)
     assert left[0] > -1e-8 * values[-1]
     assert left.sum() <= 3 * values[:-rank].sum() + 1e-8 * values[-1]
     assert block.factor.shape[1] <= rank
-    assert relative(low.diagonal(), whole.diagonal()) < 1e-8
+    assert relative(low.matrix.diagonal, whole.diagonal()) < 1e-8
 
 
 @pytest.mark.filterwarnings("ignore:.*which is slow")

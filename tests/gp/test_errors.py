@@ -20,9 +20,9 @@ def made(**options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prior": "laplace"}, r"must be of independent normal weights, not 'laplace': take br.priors.Gaussian"),
-        ({"prior": "flat"}, "must be of independent normal weights, not 'flat'"),
-        ({"prior": br.priors.ScaleMixture()}, "must be of independent normal weights, not 'scale-mixture'"),
+        ({"prior": "laplace"}, r"must be Gaussian here, not 'laplace': take br.priors.Gaussian"),
+        ({"prior": "flat"}, "must be Gaussian here, not 'flat'"),
+        ({"prior": br.priors.ScaleMixture()}, "must be Gaussian here, not 'scale-mixture'"),
         ({"subset": "lastlayer"}, r"subset must be 'all', 'last-layer' or a list of names, not 'lastlayer'"),
         ({"subset": ["wieght"]}, r"unknown parameter or layer 'wieght': did you mean 'weight'"),
         ({"subset": []}, r"no parameter takes part: Linear has no trainable one, or subset is empty"),

@@ -10,20 +10,11 @@ from torch import nn
 from torch.distributions import MultivariateNormal
 
 import bayesrule as br
-from bayesrule.curvature import (
-    Curvature,
-    DenseBlock,
-    DiagonalBlock,
-    Evidence,
-    KroneckerBlock,
-    LowRankBlock,
-    Scatter,
-    Tuning,
-    curvature,
-)
-from bayesrule.curvature.terms import term
+from bayesrule.curvature import Curvature, Evidence, Scatter, Tuning, curvature
+from bayesrule.curvature.parts import Part
 from bayesrule.likelihoods import Gaussian
 from bayesrule.methods import Laplace
+from bayesrule.structures import Dense, Diagonal, Kronecker, LowRank
 
 DOUBLE = torch.float64
 seeds = st.integers(0, 2**20)
@@ -42,31 +33,36 @@ def gram(seed, size):
     return factor @ factor.T
 
 
-BLOCKS = {
-    "diagonal": lambda seed: DiagonalBlock(("weight", "bias"), normal(seed, 8).square()),
-    "dense": lambda seed: DenseBlock(("weight", "bias"), gram(seed, 8)),
-    "low rank": lambda seed: LowRankBlock(("weight", "bias"), normal(seed, 8, 3), normal(seed + 1, 8).square()),
-    "kronecker": lambda seed: KroneckerBlock(("weight", "bias"), gram(seed, 2), gram(seed + 1, 4), True),
+CURVATURES = {
+    "diagonal": lambda seed: Diagonal(normal(seed, 8).square()),
+    "dense": lambda seed: Dense(gram(seed, 8)),
+    "low rank": lambda seed: LowRank(normal(seed + 1, 8).square(), normal(seed, 8, 3)),
+    "kronecker": lambda seed: Kronecker.of(gram(seed, 2), gram(seed + 1, 4), True),
 }
 """Of a layer with a weight [2, 3] and a bias [2]."""
+SHAPES = {"weight": torch.Size([2, 3]), "bias": torch.Size([2])}
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
+def evidence_of(matrix, scales, shapes=SHAPES):
+    """At the prior's mean."""
+    found = Curvature(shapes, matrix, 1, 0.0, {})
+    scale = torch.cat([torch.as_tensor(scales[k], dtype=DOUBLE).expand(s).flatten() for k, s in shapes.items()])
+    return Evidence.of(found, Diagonal(scale**-2), {name: torch.zeros(shape) for name, shape in shapes.items()})
+
+
+@pytest.mark.parametrize("kind", CURVATURES)
 @given(seed=seeds, logs=st.lists(st.floats(-6, 6), min_size=3, max_size=3), shared=st.booleans())
-def test_a_block_against_a_prior_is_its_dense_matrix(kind, seed, logs, shared):
-    block = BLOCKS[kind](seed)
-    scales = {"weight": torch.full((6,), 0.5, dtype=DOUBLE), "bias": torch.full((2,), 2.0, dtype=DOUBLE)}
+def test_a_curvature_against_a_prior_is_its_dense_matrix(kind, seed, logs, shared):
+    matrix = CURVATURES[kind](seed)
     first, second, noise = (number(math.exp(value)) for value in logs)
-    variances = {"weight": first, "bias": first if shared else second}
-    known = {id(t): t / noise for t in variances.values()}
-    ratios = {name: known[id(t)] for name, t in variances.items()}
-    one = term(block, scales)
-    prior = torch.cat([variances[name] * scale.square() for name, scale in scales.items()])
-    precision = block.dense() / noise + (1 / prior).diag()
-    covariance = one.covariance(variances, ratios)
-    torch.testing.assert_close(one.logdet(ratios), precision.logdet() + prior.log().sum(), rtol=1e-8, atol=1e-8)
+    tuning = Tuning({"weight": first, "bias": first if shared else second}, noise)
+    evidence = evidence_of(matrix, {"weight": 0.5, "bias": 2.0})
+    prior = torch.cat([(first * 0.25).expand(6), (tuning.variances["bias"] * 4).expand(2)])
+    precision = matrix.dense() / noise + (1 / prior).diag()
+    volume = precision.logdet() + prior.log().sum()
+    torch.testing.assert_close(evidence.log(tuning), -0.5 * volume, rtol=1e-8, atol=1e-8)
     identity = torch.eye(8, dtype=DOUBLE)
-    torch.testing.assert_close(covariance.multiply(identity) @ precision, identity, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(evidence.precision(tuning).solve(identity) @ precision, identity, rtol=1e-6, atol=1e-6)
 
 
 def regression(seed, outputs=1, n=12):
@@ -95,11 +91,11 @@ def test_linear_models_are_exact(structure, outputs, seed):
     (x, y), model, prior, noise, precision, exact = regression(seed, outputs)
     method = Laplace("all", structure, tune="nothing")
     posterior = br.fit(model, (x, y.squeeze(1)), method, Gaussian(noise), prior, epochs=0)
-    assert abs(posterior.info["laplace"]["log_evidence"] - exact) < 1e-8 * abs(exact)
+    assert abs(posterior.info["diagnostics"]["log_evidence"] - exact) < 1e-8 * abs(exact)
     order = torch.arange(4 * outputs).view(outputs, 4)
     place = torch.cat([order[:, :3].flatten(), order[:, 3]])
     wanted = torch.block_diag(*[precision.inverse()] * outputs)[place][:, place]
-    found = posterior.covariance.multiply(torch.eye(4 * outputs, dtype=DOUBLE))
+    found = posterior.precision.solve(torch.eye(4 * outputs, dtype=DOUBLE))
     torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-8)
     assert all(torch.equal(posterior.mean[name], w) for name, w in model.named_parameters())
     new = normal(9, 5, 3)
@@ -124,7 +120,8 @@ def test_factors_on_prior_and_noise_give_the_evidence_under_them(seed, variance,
         model.weight.copy_(mode[None])
     found = curvature(model, [(x, y)], Gaussian(base), structure="dense")
     misfit = float(0.5 * ((y - x @ mode) / base).square().sum())
-    evidence = Evidence.of(found, {"weight": model.weight}, {"weight": 0.8}, Scatter(found.loss, misfit, 10))
+    prior = Diagonal(torch.full((2,), 0.8**-2, dtype=DOUBLE))
+    evidence = Evidence.of(found, prior, {"weight": model.weight}, Scatter(found.loss, misfit, 10))
     marginal = deviation**2 * x @ x.T + sigma**2 * torch.eye(10, dtype=DOUBLE)
     exact = MultivariateNormal(torch.zeros(10, dtype=DOUBLE), marginal).log_prob(y)
     torch.testing.assert_close(
@@ -142,7 +139,7 @@ def test_tuning_finds_a_maximum(structure, grouping):
     model.load_state_dict(point.states[0])
     found = curvature(model, [(x, y)], br.likelihoods.Categorical(), structure=structure, rank=8)
     weights = dict(model.named_parameters())
-    evidence = Evidence.of(found, weights, dict.fromkeys(weights, 1.0))
+    evidence = Evidence.of(found, Diagonal(torch.ones(found.matrix.size)), weights)
     tuning = evidence.tuned(grouping)
     best = evidence.log(tuning)
     assert best > evidence.log()
@@ -160,8 +157,8 @@ def test_the_noise_of_the_largest_evidence_is_mackays():
     y = torch.sin(3 * x[:, 0]) + 0.2 * normal(0, 60)
     model = nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, 1)).double()
     posterior = br.fit(model, (x, y), Laplace("all"), prior=br.priors.Gaussian(1.0), epochs=100)
-    scale = posterior.info["laplace"]["prior_scale"]["0.weight"]
-    gamma = posterior.covariance.size - float(posterior.covariance.diagonal.sum()) / scale**2
+    scale = posterior.info["diagnostics"]["prior_scale"]["0.weight"]
+    gamma = posterior.precision.size - float(posterior.precision.variances.sum()) / scale**2
     residual = y - posterior.predict(x).mean
     assert abs(float(posterior.likelihood.noise) ** 2 / float(residual.square().sum() / (60 - gamma)) - 1) < 1e-4
 
@@ -173,39 +170,31 @@ def test_temperature_divides_the_curvature(structure):
     cold = br.fit(model, (x, y[:, 0]), Laplace("all", structure, tune="nothing"), temperature=0.25, **settings)
     narrow = {**settings, "likelihood": Gaussian(noise / 2)}
     other = br.fit(model, (x, y[:, 0]), Laplace("all", structure, tune="nothing"), **narrow)
-    torch.testing.assert_close(cold.covariance.diagonal, other.covariance.diagonal)
+    torch.testing.assert_close(cold.precision.variances, other.precision.variances)
 
 
-def test_a_block_that_is_not_finite_is_named():
-    block = DiagonalBlock(("0.weight",), torch.tensor([1.0, float("nan")]))
-    found = Curvature({"0.weight": torch.Size([2])}, (block,), 1, 0.0, {})
+def test_a_curvature_that_is_not_finite_is_named():
+    part = Part({"0.weight": torch.zeros(2)}, Diagonal(torch.tensor([1.0, float("nan")])))
     with pytest.raises(FloatingPointError, match=r"the curvature of 0\.weight is not finite"):
-        Evidence.of(found, {"0.weight": torch.zeros(2)}, {"0.weight": 1.0})
-    kronecker = KroneckerBlock(("1.weight",), torch.eye(2), torch.tensor([[1.0, 0.0], [0.0, float("inf")]]), False)
-    found = Curvature({"1.weight": torch.Size([2, 2])}, (kronecker,), 1, 0.0, {})
-    with pytest.raises(ValueError, match=r"the input factor of '1\.weight' must be finite"):
-        Evidence.of(found, {"1.weight": torch.zeros(2, 2)}, {"1.weight": 1.0}).log()
+        part.result()
 
 
 def test_eigenvalues_below_zero_count_as_zero():
     """As rounding leaves them in a sum in single precision."""
     matrix = torch.diag(torch.tensor([1e6, -1e-3]))
-    found = Curvature({"w": torch.Size([2])}, (DenseBlock(("w",), matrix),), 1, 0.0, {})
-    evidence = Evidence.of(found, {"w": torch.zeros(2)}, {"w": torch.tensor([100.0, 100.0])})
-    assert abs(float(evidence.covariance().diagonal[1]) / 1e4 - 1) < 1e-6
+    evidence = evidence_of(Dense(matrix), {"w": 100.0}, {"w": torch.Size([2])})
+    assert abs(float(evidence.precision().variances[1]) / 1e4 - 1) < 1e-6
     assert math.isfinite(float(evidence.log()))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_curvature_far_above_the_prior(seed):
     """Twenty orders of magnitude: more than double precision holds beside 1."""
-    factor = normal(seed, 6, 3)
-    block = DenseBlock(("weight", "bias"), 1e20 * factor @ factor.T)
-    scales = {"weight": torch.ones(4, dtype=DOUBLE), "bias": torch.ones(2, dtype=DOUBLE)}
-    one, factors = term(block, scales), {"weight": number(1.0), "bias": number(2.0)}
-    covariance = one.covariance(factors, factors)
-    assert bool(covariance.diagonal.isfinite().all())
-    assert math.isfinite(float(one.logdet(factors)))
+    factor = normal(seed, 8, 3)
+    evidence = evidence_of(Dense(1e20 * factor @ factor.T), {"weight": 1.0, "bias": 1.0})
+    tuning = Tuning({"weight": number(1.0), "bias": number(2.0)}, number(1.0))
+    assert bool(evidence.precision(tuning).variances.isfinite().all())
+    assert math.isfinite(float(evidence.log(tuning)))
 
 
 @pytest.mark.parametrize("likelihood", ["categorical", "bernoulli", "poisson", "gaussian"])
@@ -225,4 +214,4 @@ def test_dense_laplace_is_the_gaussian_process_of_the_network(likelihood):
     torch.testing.assert_close(
         laplace.moments(new)[1].reshape(6, outputs, outputs), process.posterior(new).covariance, rtol=1e-7, atol=1e-9
     )
-    assert abs(laplace.info["laplace"]["log_evidence"] - process.log_marginal_likelihood()) < 1e-5
+    assert abs(laplace.info["diagnostics"]["log_evidence"] - process.log_marginal_likelihood()) < 1e-5

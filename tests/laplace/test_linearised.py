@@ -106,8 +106,8 @@ def posterior(model, likelihood, link="sampling", kind=Linearised, variance=0.02
     mean = {name: p.detach().clone() for name, p in model.named_parameters()}
     size = sum(p.numel() for p in mean.values())
     dtype = next(iter(mean.values())).dtype
-    covariance = Diagonal(torch.full((size,), variance, dtype=dtype))
-    parts = mean, covariance, dict(model.named_buffers()), Context(model, likelihood)
+    precision = Diagonal(torch.full((size,), 1 / variance, dtype=dtype))
+    parts = mean, precision, dict(model.named_buffers()), Context(model, likelihood)
     return kind(*parts) if kind is Gaussian else kind(*parts, link)
 
 
@@ -130,7 +130,7 @@ def test_a_segmentation_network_is_drawn_as_a_whole():
     found = posterior(model, Categorical()).outputs(x, 4, generator(3))
     assert found.shape == (4, 5, 3, 6, 6)
     size = sum(p.numel() for p in model.parameters())
-    structure, noise = Diagonal(torch.full((size,), 0.02, dtype=DOUBLE)), generator(3)
+    structure, noise = Diagonal(torch.full((size,), 50.0, dtype=DOUBLE)), generator(3)
     j = jacobians(model, x)
     for each in found:
         wanted = model(x).detach() + (j @ structure.sample(1, noise)[0]).view(5, 3, 6, 6)

@@ -1,6 +1,5 @@
 """The objective against closed forms and quadrature: value, gradients, their variances, and where training ends."""
 
-import itertools
 import math
 
 import numpy as np
@@ -15,11 +14,13 @@ from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
 import bayesrule as br
 from bayesrule import modules
-from bayesrule.methods import BBB
+from bayesrule.methods import BBB, Noise
 from bayesrule.nn import ESTIMATORS, bayesianize
 from bayesrule.optim import Group
 from bayesrule.priors import Flat, Gaussian, Laplace, ScaleMixture, Structured
 from bayesrule.structures import Diagonal, LowRank
+
+NOISE = Noise.on(torch.device("cpu"))
 
 
 def spread(bnn, seed=0):
@@ -69,9 +70,9 @@ def test_divergence_from_any_gaussian_posterior(rank):
     g = generator(3)
     variance = torch.rand(size, generator=g, dtype=torch.float64) + 0.1
     factor = torch.randn(size, rank, generator=g, dtype=torch.float64)
-    covariance = LowRank(variance, factor) if rank else Diagonal(variance)
+    precision = LowRank(variance, factor, of="covariance") if rank else Diagonal(1 / variance)
     mean = torch.randn(size, generator=g, dtype=torch.float64)
-    prior = Structured(modules.unflatten(mean, modules.parameters(model)), covariance)
+    prior = Structured(modules.unflatten(mean, modules.parameters(model)), precision)
     bnn = spread(bayesianize(model, prior))
     q = MultivariateNormal(bnn.mean.detach(), torch.diag(modules.flatten(bnn.stds).square()))
     p = MultivariateNormal(mean, torch.diag(variance) + factor @ factor.T)
@@ -306,7 +307,7 @@ def test_the_weights_of_an_epoch_make_one_divergence(ratio):
     x, y = torch.randn(32, 4, dtype=torch.float64), torch.randint(3, (32,))
     task = br.Task.create(mlp().double(), (x, y), temperature=0.7)
     plan = br.methods.Plan(epochs=1, steps_per_epoch=4, batch_size=8)
-    learner = BBB(kl_ratio=ratio, lr=1e-12).start(task, plan)
+    learner = BBB(kl_ratio=ratio, lr=1e-12).start(task, plan, NOISE)
     logs = [learner.step(batch) for batch in task.batches(8, 0)]
     divergence = learner.network.divergence().item()
     weights = torch.stack([log["loss"] - log["nll"] for log in logs])
@@ -318,7 +319,7 @@ def test_the_weights_of_an_epoch_make_one_divergence(ratio):
 def test_means_and_deviations_by_turns():
     x, y = torch.randn(16, 4), torch.randint(3, (16,))
     task = br.Task.create(mlp(), (x, y))
-    learner = BBB(alternate=2).start(task, br.methods.Plan(epochs=8, steps_per_epoch=1, batch_size=16))
+    learner = BBB(alternate=2).start(task, br.methods.Plan(epochs=8, steps_per_epoch=1, batch_size=16), NOISE)
     moved = []
     for _ in range(8):
         before = learner.network.mean.detach().clone(), learner.network.rho.detach().clone()
@@ -333,10 +334,11 @@ def test_a_plateau_counts_only_the_epochs_of_its_group():
     x, y = torch.randn(16, 4), torch.randint(3, (16,))
     task = br.Task.create(mlp(), (x, y))
     plan = br.methods.Plan(epochs=8, steps_per_epoch=1, batch_size=16)
-    learner = BBB(alternate=2, schedule=br.optim.Plateau("nll")).start(task, plan)
-    learner.history = [{"nll": float(epoch)} for epoch in range(6)]
-    assert [logs["nll"] for logs in learner.watched(0)] == [0, 1, 4, 5]
-    assert [logs["nll"] for logs in learner.watched(1)] == [2, 3]
+    learner = BBB(alternate=2, schedule=br.optim.Plateau("nll")).start(task, plan, NOISE)
+    plan.history.extend({"nll": float(epoch)} for epoch in range(6))
+    means, deviations = learner.turn(0)[1], learner.turn(1)[1]
+    assert [logs["nll"] for logs in means] == [0, 1, 4, 5]
+    assert [logs["nll"] for logs in deviations] == [2, 3]
 
 
 def test_groups_have_their_own_rates():
@@ -344,11 +346,11 @@ def test_groups_have_their_own_rates():
     task = br.Task.create(mlp(), (x, y))
     plan = br.methods.Plan(epochs=4, steps_per_epoch=1, batch_size=16)
     own = Group("sgd", lr=0.5, schedule="constant")
-    learner = BBB(lr=0.1, schedule="constant", deviations=own).start(task, plan)
+    learner = BBB(lr=0.1, schedule="constant", deviations=own).start(task, plan, NOISE)
     learner.step(br.data.Batch(x, y))
     assert [type(o).__name__ for o in learner.optimizers] == ["Adam", "SGD"]
     assert [o.param_groups[0]["lr"] for o in learner.optimizers] == [0.1, 0.5]
-    simple = BBB(lr=0.1, schedule="constant", sigma_lr_ratio=0.01).start(task, plan)
+    simple = BBB(lr=0.1, schedule="constant", sigma_lr_ratio=0.01).start(task, plan, NOISE)
     simple.step(br.data.Batch(x, y))
     assert [o.param_groups[0]["lr"] for o in simple.optimizers] == [0.1, pytest.approx(0.001)]
 
@@ -374,12 +376,13 @@ def test_bad_settings(settings, message):
 
 
 def test_groups_that_share_a_parameter_are_refused():
+    from bayesrule.methods.gradient import Trained
     from bayesrule.methods.point import PointLearner
 
     x, y = torch.randn(16, 4), torch.randint(3, (16,))
     task, plan = br.Task.create(mlp(), (x, y)), br.methods.Plan(1, 1, 16)
     learner = PointLearner(task, plan, Group())
     weights = list(learner.parameters.values())
-    pairs = itertools.pairwise([(weights, Group()), (weights[:1], Group("sgd"))])
+    trained = [Trained.by(Group(), weights), Trained.by(Group("sgd"), weights[:1])]
     with pytest.raises(ValueError, match="groups 0 and 1 share a parameter of shape"):
-        super(PointLearner, learner).__init__(task, plan, learner.network, next(pairs))
+        super(PointLearner, learner).__init__(task, plan, learner.network, trained)

@@ -8,9 +8,20 @@ from torch import nn
 
 import bayesrule as br
 from bayesrule import processes
-from bayesrule.methods import BBB, IVON, MAP, OGN, VOGN
+from bayesrule.methods import BBB, IVON, MAP, OGN, SWAG, VOGN, Ensemble, Laplace
 
-METHODS = {"map": MAP(), "ogn": OGN(), "vogn": VOGN(), "ivon": IVON(), "bbb": BBB()}
+sys.path.insert(0, str(Path(__file__).parent.parent / "spine"))
+from networks import batch_norm, classes, mlp
+from test_methods import METHODS as ROWS
+
+LONG = {"map": MAP(), "ogn": OGN(), "vogn": VOGN(), "ivon": IVON(), "bbb": BBB()}
+TABLE = {name: method for name, (method, _) in ROWS.items()} | {
+    "fresh means": BBB(initial_mean="kaiming"),
+    "sampled labels": Laplace("all", "diagonal", labels="sampled", every=1),
+    "ensemble of swag": Ensemble(2, SWAG(rank=2, snapshots=3)),
+}
+REALS = ("map", "laplace", "ivon", "multi-swag")
+NORMS = ("swag", "ensemble of swag", "ivon")
 
 
 def examples():
@@ -42,17 +53,33 @@ def two_dtypes():
     return [single.detach(), double.detach()]
 
 
+def table():
+    """Every row of the conformance table on three epochs of three steps; some with noise to learn, or a BatchNorm."""
+    x, y = classes()
+    fit = {"epochs": 3, "batch_size": 16}
+    found = {f"table: {name}": br.fit(mlp(), (x, y), method, **fit).state() for name, method in TABLE.items()}
+    reals = {"likelihood": "gaussian", "val": (x, x[:, 0])}
+    for name in REALS:
+        found[f"reals: {name}"] = br.fit(mlp(1), (x, x[:, 0]), TABLE[name], **fit, **reals).state()
+    for name in NORMS:
+        torch.manual_seed(0)
+        found[f"batch norm: {name}"] = br.fit(batch_norm(), (x, y), TABLE[name], **fit).state()
+    return found
+
+
 def main(out):
     torch.set_num_threads(1)
     with processes.joined():
         found = {}
-        for name, method in METHODS.items():
+        for name, method in LONG.items():
             network = model()
             network[1].weight.requires_grad_(False)
             network[1].bias.requires_grad_(False)  # its statistics stay, so that batches in parts are batches
             posterior = br.fit(network, examples(), method, epochs=10, batch_size=20, val=0)
             found[name] = posterior.state()
         found["noise"], found["two dtypes"] = noise(), two_dtypes()
+        if processes.count() > 1:
+            found |= table()
         torch.save(found, Path(out) / f"{processes.count()}-{processes.rank()}.pt")
 
 

@@ -48,6 +48,12 @@ def test_all_processes_hold_the_same_posterior(learnt, method):
     assert same(learnt["2-0"][method], learnt["2-1"][method])
 
 
+def test_so_do_all_rows_of_the_conformance_table(learnt):
+    rows = [name for name in learnt["2-0"] if name.startswith(("table", "reals", "batch norm"))]
+    assert len(rows) > 25
+    assert [name for name in rows if not same(learnt["2-0"][name], learnt["2-1"][name])] == []
+
+
 @pytest.mark.parametrize("method", ["vogn", "ivon", "bbb"])
 def test_with_noise_two_processes_see_other_draws_than_one(learnt, method):
     assert not same(learnt["2-0"][method], learnt["1-0"][method], 1e-5)

@@ -10,7 +10,7 @@ from torch import nn
 
 import bayesrule as br
 from bayesrule import modules
-from bayesrule.methods import MAP, SWAG, Plan
+from bayesrule.methods import MAP, SWAG, Noise, Plan
 from bayesrule.methods.ensemble import EnsembleLearner
 from bayesrule.posteriors import Context, Dropout
 
@@ -112,7 +112,7 @@ def test_an_ensemble_pools_the_noise():
 def test_swag_has_the_moments_of_its_snapshots():
     method, plan = SWAG(rank=3, snapshots=5, burn_in=0.5), Plan(epochs=4, steps_per_epoch=5, batch_size=8)
     task = br.Task.create(mlp().double(), classes(40))
-    learner = method.start(task, plan)
+    learner = method.start(task, plan, Noise.on(task.device))
     path = []
     for epoch in range(4):
         for batch in task.batches(8, epoch):
@@ -123,13 +123,13 @@ def test_swag_has_the_moments_of_its_snapshots():
     running = [snapshots[: k + 1].mean(0) for k in range(5)]
     deviations = torch.stack([snapshots[k] - running[k] for k in (2, 3, 4)], 1)
     torch.testing.assert_close(modules.flatten(posterior.mean), snapshots.mean(0))
-    torch.testing.assert_close(posterior.covariance.variance, snapshots.var(0, correction=0) / 2)
-    torch.testing.assert_close(posterior.covariance.factor, deviations / math.sqrt(2 * 2))
+    torch.testing.assert_close(posterior.precision.values, snapshots.var(0, correction=0) / 2)
+    torch.testing.assert_close(posterior.precision.factor, deviations / math.sqrt(2 * 2))
 
 
 def test_swag_before_its_first_snapshots_is_a_point():
     task = br.Task.create(mlp(), classes(40))
-    learner = SWAG().start(task, Plan(epochs=4, steps_per_epoch=5, batch_size=8))
+    learner = SWAG().start(task, Plan(epochs=4, steps_per_epoch=5, batch_size=8), Noise.on(task.device))
     assert learner.posterior().kind == "particles"
 
 
@@ -161,7 +161,7 @@ def test_dropout_has_the_variance_of_its_masks(seed):
 
 def test_members_start_apart():
     task = br.Task.create(mlp(), classes())
-    learner = br.methods.Ensemble(members=3).start(task, Plan(1, 1, 48))
+    learner = br.methods.Ensemble(members=3).start(task, Plan(1, 1, 48), Noise.on(task.device))
     assert isinstance(learner, EnsembleLearner)
     first = [modules.flatten(member.parameters) for member in learner.members]
     assert not torch.equal(first[0], first[1])
@@ -181,7 +181,7 @@ def test_the_posterior_of_the_past_is_the_prior_of_the_next():
     mean = torch.linalg.solve(precision(half), x[half].T @ y[half])
     covariance = torch.linalg.inv(precision(half))
     factor = torch.linalg.cholesky(covariance - 1e-6 * torch.eye(3, dtype=torch.float64))
-    structure = br.structures.LowRank(torch.full((3,), 1e-6, dtype=torch.float64), factor)
+    structure = br.structures.LowRank(torch.full((3,), 1e-6, dtype=torch.float64), factor, of="covariance")
     past = br.posteriors.Gaussian({"weight": mean[None]}, structure, {}, Context(model, noise))
     rest = (x[20:], y[20:])
     posterior = br.fit(model, rest, MAP(lr=0.05), noise, past.as_prior(), epochs=3000, batch_size=20)

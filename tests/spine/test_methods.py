@@ -23,6 +23,7 @@ from bayesrule.methods import (
     Ensemble,
     Laplace,
     MCDropout,
+    Noise,
     Plan,
     Vadam,
 )
@@ -105,23 +106,26 @@ def test_state_goes_through_a_file_at_any_step(method, tmp_path):
     plan = Plan(epochs=3, steps_per_epoch=3, batch_size=16)
     batches = [b for epoch in range(3) for b in task.batches(16, epoch)]
 
+    noise = Noise.on(task.device)
+
     def run(learner, first):
         for step, batch in enumerate(batches[first:], first):
-            torch.manual_seed(step)
+            noise.seed(shared=100 + step, own=step)
             learner.step(batch)
-        return learner.posterior().state()
+        noise.seed(shared=0, own=0)
+        return learner.conclude(None).state()
 
-    torch.manual_seed(0)
-    whole = run(method.start(task, plan), 0)
+    noise.seed(shared=0, own=0)
+    whole = run(method.start(task, plan, noise), 0)
     for cut in (1, 4, 8):
-        torch.manual_seed(0)
-        learner = method.start(task, plan)
+        noise.seed(shared=0, own=0)
+        learner = method.start(task, plan, noise)
         for step, batch in enumerate(batches[:cut]):
-            torch.manual_seed(step)
+            noise.seed(shared=100 + step, own=step)
             learner.step(batch)
         files.save(tmp_path / "state", learner.state_dict(), "state")
-        torch.manual_seed(99)
-        fresh = method.start(task, plan)
+        noise.seed(shared=99, own=99)
+        fresh = method.start(task, plan, noise)
         fresh.load_state_dict(files.load(tmp_path / "state", "state"))
         assert equal(run(fresh, cut), whole), f"cut after step {cut}"
 
@@ -230,12 +234,20 @@ NATURAL = [IVON(), VOGN(), OGN(), VON(), Vadam()]
 
 
 @pytest.mark.parametrize("method", NATURAL, ids=lambda m: m.name)
-def test_natural_gradients_need_a_gaussian_prior_with_one_scale_for_each_parameter(method):
-    with pytest.raises(ValueError, match=f"{method.name} takes a Gaussian prior"):
+def test_natural_gradients_need_a_gaussian_prior(method):
+    with pytest.raises(ValueError, match="the prior must be Gaussian here, not 'laplace'"):
         fit(method, prior=br.priors.Laplace(1.0))
-    scales = {"": 1.0, "0.weight": torch.ones_like(mlp()[0].weight)}
-    with pytest.raises(ValueError, match=r"'0\.weight' has a tensor"):
-        fit(method, prior=br.priors.Gaussian(scales))
+
+
+@pytest.mark.parametrize("method", NATURAL, ids=lambda m: m.name)
+def test_a_prior_for_each_weight_is_the_same_as_one_for_all(method):
+    """Scales that differ by a billionth are one for each weight, and change as much."""
+    model = mlp().double()
+    uneven = {k: 0.3 + 1e-9 * torch.rand_like(p) for k, p in model.named_parameters()}
+    x, y = classes()
+    wanted = fit(method, model, (x.double(), y), prior=br.priors.Gaussian(0.3, mean=0.1)).predict(x).probs
+    found = fit(method, model, (x.double(), y), prior=br.priors.Gaussian(uneven, mean=0.1)).predict(x).probs
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", NATURAL, ids=lambda m: m.name)

@@ -98,7 +98,8 @@ def test_structured_prior_is_its_gaussian(kind):
     module = nn.Linear(2, 2).double()
     mean = {k: torch.ones_like(w) for k, w in parameters(module).items()}
     variance = torch.linspace(0.5, 2, 6, dtype=torch.float64)
-    structure = Diagonal(variance) if kind is Diagonal else LowRank(variance, torch.zeros(6, 1, dtype=torch.float64))
+    few = torch.zeros(6, 1, dtype=torch.float64)
+    structure = Diagonal(1 / variance) if kind is Diagonal else LowRank(variance, few, of="covariance")
     prior = priors.from_spec(to_spec(Structured(mean, structure))).resolve(module)
     reference = Normal(1.0, variance.sqrt()).log_prob(flatten(parameters(module))).sum()
     torch.testing.assert_close(prior.log_prob(parameters(module)), reference)

@@ -20,7 +20,7 @@ def bowl(n=64):
 class SGD(MAP):
     """Gradient descent without momentum."""
 
-    def start(self, task, plan):
+    def start(self, task, plan, noise):
         return PointLearner(task, plan, Group(br.optim.Recipe("sgd", {"momentum": 0.0}), self.lr))
 
 

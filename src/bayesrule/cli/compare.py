@@ -64,6 +64,7 @@ def comparison(each: Sequence[Settings], command: str, folder: Path | None) -> C
     entries = []
     for settings in each:
         run = Run.of(settings, source, command)
-        posterior = run.train(split, folder and folder / settings.method)
+        method = fields.method(settings.method, settings.set)
+        posterior = run.train(split, folder and folder / settings.method, method)
         entries.append(examine(settings.method, posterior, split, seed=settings.seed))
     return Comparison(split, entries, command, each[0].seed, schema, notes)

@@ -39,10 +39,9 @@ def run(args: argparse.Namespace) -> None:
     settings = saved.settings if saved else Settings.of(args)
     folder = Path(args.out or f"runs/{sources.name_of(settings.data)}-{settings.method}")
     first = processes.rank() == 0
-    if saved is None:
-        fields.method(settings.method, settings.set)
-        if first:
-            refuse(folder)
+    method = None if saved else fields.method(settings.method, settings.set)
+    if saved is None and first:
+        refuse(folder)
     source = sources.read(settings, saved.schema if saved else None)
     split, schema, _ = source
     notes = sources.describe(split, schema)
@@ -50,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
         say(note)
     run = saved or Run.of(settings, source, args.command)
     try:
-        posterior = run.train(split, folder if first or saved else None)
+        posterior = run.train(split, folder if first or saved else None, method)
     except (KeyboardInterrupt, SystemExit):
         say(f"stopped; continue with: bayesrule fit --resume --out {folder}")
         raise

@@ -21,6 +21,7 @@ from bayesrule.data.splits import Kind
 from bayesrule.data.tables import fingerprint
 from bayesrule.files import FileError, write_atomically
 from bayesrule.likelihoods import choose as choose_likelihood
+from bayesrule.methods import Method
 from bayesrule.models import Spec, build, default_for
 from bayesrule.posteriors import Posterior
 from bayesrule.posteriors import load as load_posterior
@@ -47,7 +48,6 @@ class Run:
     @classmethod
     def of(cls, settings: Settings, source: Source, command: str) -> Run:
         """A new run on data that were read, everything checked that can be."""
-        fields.method(settings.method, settings.set)
         if settings.likelihood is not None:
             choose_likelihood(settings.likelihood)
         split, schema, table = source
@@ -78,13 +78,16 @@ class Run:
         plain["schema"] = self.schema and self.schema.to_json()
         write_atomically(folder / "run.json", json.dumps(plain, indent=2))
 
-    def train(self, split: Split, folder: Path | None) -> Posterior:
-        """The posterior: fitted anew, or from where the directory stands."""
+    def train(self, split: Split, folder: Path | None, method: Method | None) -> Posterior:
+        """The posterior: fitted anew by a method, or, with None, from where the directory stands.
+
+        A directory is one that nobody else uses: whoever calls has made sure of that.
+        """
         asked = self.settings
         network = build(self.model, asked.seed)
         data = split.train if split.image_shape else standardize(split.train)
         with progress(asked.method) as callback, threads(asked.threads):
-            if folder is not None and not _fresh(folder):
+            if method is None and folder is not None and not _fresh(folder):
                 return resume(folder, network, data, callbacks=[callback])
             if folder is not None:
                 self.write(folder)
@@ -92,7 +95,7 @@ class Run:
                 return fit(
                     network,
                     data,
-                    fields.method(asked.method, asked.set),
+                    method or fields.method(asked.method, asked.set),
                     asked.likelihood or ("poisson" if self.kind == "counts" else None),
                     fields.prior(asked.prior),
                     asked.temperature,
@@ -100,7 +103,7 @@ class Run:
                     asked.batch_size,
                     asked.seed,
                     callbacks=[callback],
-                    out=folder,
+                    out=folder and Folder(folder, claimed=True),
                 )
             except Exception:
                 if folder is not None and _fresh(folder):  # refused before the first step: leave nothing behind

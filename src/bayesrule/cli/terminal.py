@@ -14,6 +14,7 @@ from bayesrule.report import Comparison, board
 from bayesrule.training import Callback, Progress
 
 EVERY = 5.0  # seconds between plain lines of progress
+REFRESH = 0.25  # seconds between looks at the loss for a bar
 
 
 def say(line: str) -> None:
@@ -66,8 +67,14 @@ def progress(name: str) -> Iterator[Callback]:
     with Bar(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(f"{name:<16}", loss="")
 
+        shown = 0.0
+
         def advance(at: Progress) -> None:
-            bar.update(task, completed=at.step, total=at.steps, loss=_loss(at))
+            nonlocal shown
+            bar.update(task, completed=at.step, total=at.steps)
+            if at.step == at.steps or time.monotonic() >= shown + REFRESH:  # a look at the loss waits for the device
+                shown = time.monotonic()
+                bar.update(task, loss=_loss(at))
 
         yield advance
 

@@ -1,21 +1,15 @@
 """Curvature of a model's loss: squared gradients, Jacobians, Gauss–Newton and Fisher matrices in several structures."""
 
-from bayesrule.curvature.blocks import Block, Curvature, DenseBlock, DiagonalBlock, KroneckerBlock, LowRankBlock
 from bayesrule.curvature.evidence import Evidence, Scatter, Tuning
-from bayesrule.curvature.ggn import curvature
+from bayesrule.curvature.ggn import Curvature, curvature
 from bayesrule.curvature.jacobians import example_gradients, jacobians
 from bayesrule.curvature.plans import last_layer
 from bayesrule.curvature.propagation import propagate
 from bayesrule.curvature.squares import SquaredGradients
 
 __all__ = [
-    "Block",
     "Curvature",
-    "DenseBlock",
-    "DiagonalBlock",
     "Evidence",
-    "KroneckerBlock",
-    "LowRankBlock",
     "Scatter",
     "SquaredGradients",
     "Tuning",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from bayesrule.curvature.blocks import Curvature
-from bayesrule.curvature.terms import Factors, Term, term
-from bayesrule.structures import Blocks, Structure
+from bayesrule.curvature.ggn import Curvature
+from bayesrule.curvature.limits import check_memory
+from bayesrule.structures import Blocks, Dense, Diagonal, Structure, relative_eigenvalues
+from bayesrule.structures.algebra import pieces
 
 Grouping = Literal["one", "layer", "parameter"]
 BOUND = 16.0  # logs of factors stay within ±BOUND: e^16 is nine million
@@ -48,74 +50,114 @@ class Tuning:
         return cls(dict.fromkeys(names, one), one)
 
 
+class _Piece(NamedTuple):
+    """A prior and a curvature that nothing ties to the others, with the parameters that they are over."""
+
+    sizes: dict[str, int]
+    prior: Structure
+    curvature: Structure
+    eigenvalues: Tensor | None
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """log p(D) ≈ −L(w*) − ½ Σ_p ‖u_p‖²/t_p − ½ log |I + √r H √r|, with the curvature in blocks.
+    """log p(D) ≈ −L(w*)/η − ½ Σ_p q_p/t_p − ½ (log |Λ| − log |Λ₀|), with the prior Λ₀ and the posterior
 
-    u = (w* − m)/s is where the weights are in units of the prior N(m, s²), H = diag(s) G diag(s); t_p is a factor on
-    the prior variance of parameter p, c one on the variance of the noise, and r = t/(c η) for a temperature η, under
-    which the loss is L/η. It is exact for a linear model with normal noise if w* is the mode.
+        Λ = Λ₀ + G/(c η)
 
-    ``squares``: ‖u_p‖² by parameter.
+    for a curvature G, factors t_p on the prior variance of parameter p, under which Λ₀ is Λ₀/t, a factor c on the
+    variance of the noise, and a temperature η. It is exact for a linear model with normal noise if w* is the mode.
+
+    ``squares``: q_p by parameter, with Σ_p q_p = (w* − m)ᵀ Λ₀ (w* − m), m the prior's mean.
     """
 
-    terms: tuple[Term, ...]
+    sizes: Mapping[str, int]
+    prior: Structure
+    curvature: Structure
     squares: Mapping[str, float]
     scatter: Scatter
     temperature: float = 1.0
-    dtype: torch.dtype = field(default=torch.float64)
 
     @classmethod
     def of(
         cls,
         curvature: Curvature,
+        prior: Structure,
         offsets: Mapping[str, Tensor],
-        scales: Mapping[str, float | Tensor],
         scatter: Scatter | None = None,
         temperature: float = 1.0,
     ) -> Evidence:
-        """From a curvature, where the weights are from the prior's mean, and the prior's deviations, all by name.
+        """From a curvature, a prior's precision, and where the weights are from the prior's mean, by name.
 
-        >>> from bayesrule.curvature import DiagonalBlock
-        >>> found = Curvature({"w": torch.Size([1])}, (DiagonalBlock(("w",), torch.tensor([3.0])),), 1, 0.0, {})
-        >>> round(float(Evidence.of(found, {"w": torch.zeros(1)}, {"w": 1.0}).log()), 4)  # −½ log 4
+        >>> found = Curvature({"w": torch.Size([1])}, Diagonal(torch.tensor([3.0])), 1, 0.0, {})
+        >>> round(float(Evidence.of(found, Diagonal(torch.ones(1)), {"w": torch.zeros(1)}).log()), 4)  # −½ log 4
         -0.6931
         """
-        wide = {
-            name: torch.as_tensor(scales[name], dtype=torch.float64).expand(shape).flatten()
-            for name, shape in curvature.shapes.items()
-        }
-        terms = tuple(term(block, {name: wide[name] for name in block.names}) for block in curvature.blocks)
-        squares = {k: float((offsets[k].detach().double().flatten() / s).square().sum()) for k, s in wide.items()}
-        dtype = next(iter(offsets.values())).dtype
-        return cls(terms, squares, scatter or Scatter(curvature.loss), temperature, dtype)
+        _check_room(curvature.matrix)
+        prior = prior.to(torch.float64)
+        sizes = {name: shape.numel() for name, shape in curvature.shapes.items()}
+        away = torch.cat([offsets[name].detach().double().flatten() for name in sizes])
+        shares = torch.split(away * prior.multiply(away), list(sizes.values()))
+        squares = {name: float(share.sum()) for name, share in zip(sizes, shares, strict=True)}
+        matrix = curvature.matrix.to(torch.float64)
+        return cls(sizes, prior, matrix, squares, scatter or Scatter(curvature.loss), temperature)
+
+    def precision(self, tuning: Tuning | None = None) -> Structure:
+        """Λ = Λ₀/t + G/(c η)."""
+        tuning = tuning or Tuning.neutral(self.sizes)
+        prior, factor = rescaled(self.prior, self.sizes, tuning), self._weight(tuning)
+        found = prior + self.curvature * factor
+        return found if _definite(found) else prior + _clipped(self.curvature) * factor
+
+    def prior_scales(self, tuning: Tuning) -> dict[str, float]:
+        """The mean deviation of each parameter's weights, given all others, under the tuned prior."""
+        deviations = rescaled(self.prior, self.sizes, tuning).diagonal.rsqrt()
+        parts = torch.split(deviations, list(self.sizes.values()))
+        return {name: float(part.mean()) for name, part in zip(self.sizes, parts, strict=True)}
 
     def log(self, tuning: Tuning | None = None) -> Tensor:
         """The log evidence, with its gradient in the factors of a tuning."""
-        tuning = tuning or Tuning.neutral(self.squares)
-        ratios = self._ratios(tuning)
-        volume = torch.stack([each.logdet(ratios) for each in self.terms]).sum()
+        tuning = tuning or Tuning.neutral(self.sizes)
+        volume = torch.stack([self._volume(piece, tuning) for piece in self._pieces]).sum()
         away = torch.stack([square / tuning.variances[name] for name, square in self.squares.items()]).sum()
         return -self.scatter.at(tuning.noise) / self.temperature - 0.5 * (away + volume)
 
-    def covariance(self, tuning: Tuning | None = None) -> Structure:
-        """Σ in the order of the blocks, in the dtype of the weights."""
-        tuning = tuning or Tuning.neutral(self.squares)
-        parts = [each.covariance(tuning.variances, self._ratios(tuning)) for each in self.terms]
-        found = parts[0] if len(parts) == 1 else Blocks(parts)
-        return found.to(self.dtype)
+    def _weight(self, tuning: Tuning) -> Tensor:
+        """1/(c η)."""
+        return 1 / (tuning.noise * self.temperature)
 
-    def _ratios(self, tuning: Tuning) -> Factors:
-        """t/(c η), the same tensor for parameters that share t."""
-        known = {id(t): t / (tuning.noise * self.temperature) for t in tuning.variances.values()}
-        return {name: known[id(t)] for name, t in tuning.variances.items()}
+    @cached_property
+    def _pieces(self) -> list[_Piece]:
+        """What can be looked at apart, with the eigenvalues that serve for all factors."""
+        found, names = [], list(self.sizes.items())
+        for start, stop in pieces(self.prior, self.curvature):
+            own, taken = {}, start
+            while taken < stop:
+                name, size = names.pop(0)
+                own[name], taken = size, taken + size
+            prior, curvature = self.prior.part(start, stop), self.curvature.part(start, stop)
+            found.append(_Piece(own, prior, curvature, relative_eigenvalues(prior, curvature)))
+        return found
+
+    def _volume(self, piece: _Piece, tuning: Tuning) -> Tensor:
+        """log |Λ| − log |Λ₀| of a piece: from its eigenvalues, unless its parameters have several factors."""
+        factors = [tuning.variances[name] for name in piece.sizes]
+        weight = self._weight(tuning)
+        if piece.eigenvalues is not None and isinstance(piece.curvature, Diagonal):
+            return (_spread(piece.sizes, tuning) * weight * piece.eigenvalues).log1p().sum()
+        if piece.eigenvalues is not None and all(factor is factors[0] for factor in factors):
+            return (factors[0] * weight * piece.eigenvalues).log1p().sum()
+        prior = rescaled(piece.prior, piece.sizes, tuning)
+        total = prior + piece.curvature * weight
+        total = total if _definite(total) else prior + _clipped(piece.curvature) * weight
+        return total.logdet() - prior.logdet()
 
     def tuned(self, grouping: Grouping) -> Tuning:
         """The factors of the largest evidence: one for all parameters, for each layer or for each parameter.
 
         L-BFGS on their logs. The noise is tuned if the scatter is known.
         """
-        keys = {name: group(name, grouping) for name in self.squares}
+        keys = {name: group(name, grouping) for name in self.sizes}
         logs = {key: torch.zeros((), dtype=torch.float64, requires_grad=True) for key in keys.values()}
         noise = torch.zeros((), dtype=torch.float64, requires_grad=self.scatter.numbers > 0)
         free = [*logs.values(), *([noise] if noise.requires_grad else [])]
@@ -146,3 +188,42 @@ def group(name: str, grouping: Grouping) -> str:
     ['', '2', '2.bias']
     """
     return {"one": "", "layer": name.rpartition(".")[0], "parameter": name}[grouping]
+
+
+def _spread(sizes: Mapping[str, int], tuning: Tuning) -> Tensor:
+    """The factors on the prior variances, one for each number."""
+    return torch.cat([tuning.variances[name].expand(size) for name, size in sizes.items()])
+
+
+def rescaled(prior: Structure, sizes: Mapping[str, int], tuning: Tuning) -> Structure:
+    """A prior's precision with t times its variances; other than of independent weights, it has one factor for all."""
+    if isinstance(prior, Diagonal):
+        return prior * (1 / _spread(sizes, tuning))
+    first, *rest = (tuning.variances[name] for name in sizes)
+    if any(factor is not first for factor in rest):
+        raise ValueError(f"a prior whose precision is {prior.name} has one factor for all weights: precision='one'")
+    return prior * (1 / first)
+
+
+def _definite(precision: Structure) -> bool:
+    """Whether it can be inverted; rounding in a sum of squares may leave eigenvalues a little below zero."""
+    try:
+        precision.logdet()
+    except ValueError:
+        return False
+    return True
+
+
+def _clipped(curvature: Structure) -> Structure:
+    """The curvature without negative eigenvalues."""
+    if isinstance(curvature, Blocks):
+        return Blocks([_clipped(part) for part in curvature.parts])
+    return curvature.clipped() if isinstance(curvature, Dense) else curvature
+
+
+def _check_room(matrix: Structure) -> None:
+    """Refuse dense matrices for whose factors there is no memory."""
+    for part in matrix.parts if isinstance(matrix, Blocks) else [matrix]:
+        if isinstance(part, Dense):
+            what = f"the posterior of {part.size:,} weights in a dense matrix, with its factors,"
+            check_memory(what, 8 * part.size**2, torch.ones((), dtype=torch.float64), "take structure='kronecker'")

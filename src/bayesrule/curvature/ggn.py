@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from bayesrule import structures
 from bayesrule.curvature import roots
-from bayesrule.curvature.blocks import Curvature
-from bayesrule.curvature.heads import HeadSum, head
+from bayesrule.curvature.heads import Head, head
+from bayesrule.curvature.parts import Part
 from bayesrule.curvature.plans import STRUCTURES, Structure, Subset, chosen, plan
 from bayesrule.curvature.roots import LABELS, Labels
-from bayesrule.curvature.sums import Sum
+from bayesrule.curvature.sketch import Sketch
 from bayesrule.curvature.watched import Watched
 from bayesrule.data import Inputs, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import unknown
+from bayesrule.structures.blocks import joined
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """G = Σ_i J_iᵀ Λ_i J_i over ``examples``.
+
+    - ``shapes``: the parameters that take part, in the order of the flat vector.
+    - ``matrix``: G, a `Structure` over that vector; for Kronecker products in blocks, one for each layer.
+    - ``loss``: −Σ_i log p(y_i|f_i), which goes with the curvature in a marginal likelihood.
+    - ``fallbacks``: layers that have no Kronecker form, with what they got instead and why.
+    """
+
+    shapes: Mapping[str, torch.Size]
+    matrix: structures.Structure
+    examples: int
+    loss: float
+    fallbacks: Mapping[str, str]
+
+    def blocks(self) -> dict[tuple[str, ...], structures.Structure]:
+        """The blocks along the diagonal of G by the names of the parameters that each is over, in their order."""
+        parts = self.matrix.parts if isinstance(self.matrix, structures.Blocks) else [self.matrix]
+        found, names = {}, list(self.shapes)
+        for part in parts:
+            own: list[str] = []
+            while sum(self.shapes[name].numel() for name in own) < part.size:
+                own.append(names.pop(0))
+            found[tuple(own)] = part
+        return found
 
 
 def curvature(
@@ -44,7 +75,7 @@ def curvature(
     >>> from bayesrule.likelihoods import Gaussian
     >>> x, y = torch.tensor([[1.0, 2.0], [0.0, 1.0]]), torch.zeros(2)
     >>> found = curvature(nn.Linear(2, 1, bias=False), [(x, y)], Gaussian(noise=0.5), structure="dense")
-    >>> found.dense()  # Xᵀ X / noise²
+    >>> found.matrix.dense()  # Xᵀ X / noise²
     tensor([[ 4.,  8.],
             [ 8., 20.]])
     """
@@ -84,8 +115,8 @@ class _Run:
     ) -> None:
         self.watched = Watched(model, chosen(model, x, subset))
         self.likelihood, self.structure, self.rank = likelihood, structure, rank
-        self.sums: list[Sum] = []
-        self.head: HeadSum | None = None
+        self.parts: list[Part | Sketch] = []
+        self.head: Head | None = None
         self.fallbacks: dict[str, str] = {}
         self.examples, self.loss = 0, 0.0
 
@@ -111,9 +142,9 @@ class _Run:
         """Now that there is a pass, the blocks are known."""
         dense = self.structure == "dense"
         if dense and head(self.watched, outputs) is not None:
-            self.head = HeadSum(self.watched.parameters)
+            self.head = Head(self.watched.parameters)
         else:
-            self.sums, self.fallbacks = plan(self.structure, self.rank, self.watched)
+            self.parts, self.fallbacks = plan(self.structure, self.rank, self.watched)
 
     def _columns(
         self, f: Tensor, y: Tensor, labels: Labels, samples: int, generator: torch.Generator | None
@@ -127,10 +158,10 @@ class _Run:
     def _add(self, outputs: Tensor, gradients: Iterator[Tensor]) -> None:
         for columns in self.watched.columns(outputs, gradients):
             with torch.no_grad():
-                for each in self.sums:
+                for each in self.parts:
                     each.add(columns)
 
-    def _add_head(self, outputs: Tensor, sums: HeadSum, root: Tensor) -> None:
+    def _add_head(self, outputs: Tensor, sums: Head, root: Tensor) -> None:
         """Without a backward pass: Λ from its root [B, C, K], and the layer's input."""
         use = head(self.watched, outputs)
         if use is None:
@@ -138,9 +169,10 @@ class _Run:
         sums.add(use.inputs[0], root @ root.transpose(1, 2))
 
     def result(self) -> Curvature:
-        """The blocks, in the order of the flat vector."""
+        """The parts, in the order of the flat vector."""
         shapes = {name: p.shape for name, p in self.watched.parameters.items()}
-        order = {name: place for place, name in enumerate(shapes)}
-        sums: list[Sum | HeadSum] = [self.head] if self.head is not None else [*self.sums]
-        blocks = sorted((each.block() for each in sums), key=lambda block: order[block.names[0]])
-        return Curvature(shapes, tuple(blocks), self.examples, self.loss, self.fallbacks)
+        order = {name: index for index, name in enumerate(shapes)}
+        found: list[Part | Sketch | Head] = [self.head] if self.head is not None else [*self.parts]
+        found.sort(key=lambda part: order[next(iter(part.parameters))])
+        matrix = joined([part.result() for part in found])
+        return Curvature(shapes, matrix, self.examples, self.loss, self.fallbacks)

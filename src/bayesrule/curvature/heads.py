@@ -21,13 +21,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from bayesrule.curvature.blocks import DenseBlock
 from bayesrule.curvature.forms import wide
 from bayesrule.curvature.limits import check_memory
+from bayesrule.curvature.parts import check_finite, zeros
 from bayesrule.curvature.records import Use
 from bayesrule.curvature.rules import separates
-from bayesrule.curvature.sums import zeros
 from bayesrule.curvature.watched import Watched, unshaped
+from bayesrule.structures import Dense
 
 WAIT = 4096
 """Examples that are gathered before they are added: the sums are large, and going through them takes time."""
@@ -52,15 +52,15 @@ def head(watched: Watched, outputs: Tensor) -> Use | None:
     return use if "weight" in use.owned and set(watched.names(use).values()) == set(watched.parameters) else None
 
 
-class HeadSum:
+class Head:
     """Σ_i Λ_i ⊗ a_i a_iᵀ, as the upper blocks c ≤ d and their upper triangles.
 
     Those with c = d hold Σ_i (Σ_d Λ_i[c, d]) a_i a_iᵀ until the end, when the blocks beside them are taken off again:
     for classes the rows of Λ add up to zero, and C products less are needed.
 
-    >>> sums = HeadSum({"weight": torch.zeros(1, 2), "bias": torch.zeros(1)})
+    >>> sums = Head({"weight": torch.zeros(1, 2), "bias": torch.zeros(1)})
     >>> sums.add(torch.tensor([[2.0, 3.0]]), torch.tensor([[[10.0]]]))
-    >>> sums.block().matrix
+    >>> sums.result().matrix
     tensor([[40., 60., 20.],
             [60., 90., 30.],
             [20., 30., 10.]])
@@ -101,7 +101,7 @@ class HeadSum:
             elif len(index):
                 _add_gram(sums, a.index_select(0, index), values[index])
 
-    def block(self) -> DenseBlock:
+    def result(self) -> Dense:
         """The matrix in the order of the parameters: weight, then bias."""
         self._flush()
         width, count = self.width, self.inputs
@@ -119,7 +119,8 @@ class HeadSum:
                 matrix[cut + c, cut + d] = matrix[cut + d, cut + c] = whole[count, count]
         if self.bias:
             matrix[cut:, :cut] = matrix[:cut, cut:].T
-        return DenseBlock(tuple(self.parameters), matrix)
+        check_finite(self.parameters, matrix)
+        return Dense(matrix)
 
 
 def _row_sums(hessian: Tensor) -> Tensor:

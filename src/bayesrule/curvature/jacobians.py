@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from bayesrule.curvature import roots
 from bayesrule.curvature.limits import check_memory
+from bayesrule.curvature.parts import gradients, zeros
 from bayesrule.curvature.plans import select
-from bayesrule.curvature.sums import gradients, zeros
 from bayesrule.curvature.watched import Watched
 from bayesrule.data import Inputs, inputs
 from bayesrule.likelihoods import Likelihood

@@ -9,11 +9,12 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from bayesrule import modules
+from bayesrule.curvature import parts
 from bayesrule.curvature.limits import check_memory
+from bayesrule.curvature.parts import Part
 from bayesrule.curvature.recorder import Claim, claims
 from bayesrule.curvature.rules import separates
-from bayesrule.curvature.sketch import LowRankSum
-from bayesrule.curvature.sums import DenseSum, DiagonalSum, KroneckerSum, Sum
+from bayesrule.curvature.sketch import Sketch
 from bayesrule.curvature.watched import Watched, unshaped
 from bayesrule.data import Inputs
 from bayesrule.naming import unknown
@@ -84,25 +85,25 @@ def chosen(model: nn.Module, x: Inputs, subset: Subset) -> list[str]:
     return names
 
 
-def plan(structure: Structure, rank: int, watched: Watched) -> tuple[list[Sum], dict[str, str]]:
+def plan(structure: Structure, rank: int, watched: Watched) -> tuple[list[Part | Sketch], dict[str, str]]:
     """What is to be added up, given a pass through the model; and the layers that fell back."""
     if structure == "diagonal":
-        return [DiagonalSum(watched.parameters)], {}
+        return [parts.diagonal(watched.parameters)], {}
     if structure == "lowrank":
-        return [LowRankSum(watched.parameters, rank)], {}
+        return [Sketch(watched.parameters, rank)], {}
     if structure == "dense":
         size = sum(p.numel() for p in watched.parameters.values())
         like = next(iter(watched.parameters.values()))
         check_memory(f"the dense curvature of {size:,} parameters", size**2, like, _SMALLER)
-        return [DenseSum(watched.parameters)], {}
+        return [parts.dense(watched.parameters)], {}
     return _kronecker(watched)
 
 
-def _kronecker(watched: Watched) -> tuple[list[Sum], dict[str, str]]:
-    """A sum for each layer, by its kind and by its use in the last pass."""
+def _kronecker(watched: Watched) -> tuple[list[Part | Sketch], dict[str, str]]:
+    """A part for each layer, by its kind and by its use in the last pass."""
     names = {id(p): name for name, p in watched.parameters.items()}
     count = Counter(name for use in watched.uses for name in watched.names(use).values())
-    sums: list[Sum] = []
+    found: list[Part | Sketch] = []
     fallbacks: dict[str, str] = {}
     taken: set[str] = set()
     for claim in claims(watched.model):
@@ -112,12 +113,13 @@ def _kronecker(watched: Watched) -> tuple[list[Sum], dict[str, str]]:
             continue
         why = _why_not(claim, own, count, watched)
         if why is None:
-            sums.append(_factors(claim, own))
+            found.append(_factors(claim, own))
             continue
         small = sum(p.numel() for p in own.values()) <= DENSE_UP_TO
-        sums += [DenseSum(run) if small else DiagonalSum(run) for run in _runs(own, watched.parameters)]
+        kind = parts.dense if small else parts.diagonal
+        found += [kind(run) for run in _runs(own, watched.parameters)]
         fallbacks[claim.name] = f"{'dense' if small else 'diagonal'}: {why}"
-    return sums, fallbacks
+    return found, fallbacks
 
 
 def _runs(own: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
@@ -138,12 +140,12 @@ def _runs(own: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> list[d
     return found
 
 
-def _factors(claim: Claim, own: Mapping[str, Tensor]) -> KroneckerSum:
+def _factors(claim: Claim, own: Mapping[str, Tensor]) -> Part:
     weight = next(iter(own.values()))
     rows, columns = len(weight), weight[0].numel()
     what = f"the Kronecker factors of {claim}, {rows:,}² and {columns:,}² numbers,"
     check_memory(what, rows**2 + columns**2, weight, "take structure='diagonal', or leave the layer out by name")
-    return KroneckerSum(claim.name, own)
+    return parts.kronecker(claim.name, own)
 
 
 def _why_not(claim: Claim, own: Mapping[str, Tensor], count: Counter[str], watched: Watched) -> str | None:

@@ -1,10 +1,10 @@
-"""From the covariance of weights to that of outputs: J Σ Jᵀ for every example, without J where there is a way around.
+"""From the precision of weights to the covariance of outputs: J Λ⁻¹ Jᵀ for every example, without J if there is a way.
 
-The gradients of output k of a Linear layer are g_k aᵀ. In the eigenvectors of Σ = (U ⊗ V) diag(v) (U ⊗ V)ᵀ
+The gradients of output k of a Linear layer are g_k aᵀ. Where Λ⁻¹ = (U ⊗ V) diag(1/v) (U ⊗ V)ᵀ
 
-    (J Σ Jᵀ)_kl = Σ_o (Uᵀ g_k)_o (Uᵀ g_l)_o z_o,    z_o = Σ_i v_oi (Vᵀ a)_i²,
+    (J Λ⁻¹ Jᵀ)_kl = Σ_o (Uᵀ g_k)_o (Uᵀ g_l)_o z_o,    z_o = Σ_i (Vᵀ a)_i² / v_oi,
 
-so that P numbers are never written out for an output. A diagonal Σ is the same with U = V = I.
+so that P numbers are never written out for an output. A diagonal Λ is the same with U = V = I.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from torch import Tensor, nn
 
 from bayesrule.curvature.forms import Form, Outer, pieces
 from bayesrule.curvature.jacobians import units
-from bayesrule.curvature.sums import gradients
+from bayesrule.curvature.parts import gradients
 from bayesrule.curvature.watched import Forms, Watched
 from bayesrule.data import Inputs, inputs
-from bayesrule.structures import Blocks, Diagonal, Kronecker, Scaled, Structure
+from bayesrule.structures import Blocks, Diagonal, Kronecker, Structure, Sum
 
 
-def propagate(model: nn.Module, x: Inputs, covariance: Structure, names: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """f(x) [B, ...] and J Σ Jᵀ [B, K, K], K outputs of an example flattened, Σ over the parameters ``names`` in order.
+def propagate(model: nn.Module, x: Inputs, precision: Structure, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """f(x) [B, ...] and J Λ⁻¹ Jᵀ [B, K, K] for K outputs of an example, Λ over the parameters ``names`` in their order.
 
     One backward pass for each output. The model is copied, and run in eval mode.
 
     >>> model = nn.Linear(2, 1, bias=False)
-    >>> propagate(model, torch.tensor([[1.0, 2.0]]), Diagonal(torch.tensor([1.0, 0.25])), ["weight"])[1]
+    >>> propagate(model, torch.tensor([[1.0, 2.0]]), Diagonal(torch.tensor([1.0, 4.0])), ["weight"])[1]
     tensor([[[2.]]])
     """
     watched = Watched(model, names)
     parameters = {name: watched.parameters[name] for name in names}
-    parts = _parts(covariance, parameters)
+    parts = _parts(precision, parameters)
     found: list[tuple[Tensor, Tensor]] = []
     for piece in _blocks(x, watched):
         outputs = watched.run(piece)
@@ -59,13 +59,15 @@ def _blocks(x: Inputs, watched: Watched) -> Iterator[Inputs]:
     return (inputs.take(x, torch.arange(start, min(start + step, count))) for start in range(0, count, step))
 
 
-def _parts(covariance: Structure, parameters: Mapping[str, Tensor]) -> list[tuple[Structure, dict[str, Tensor]]]:
-    """Every part of a covariance with the parameters that it is over."""
-    if not isinstance(covariance, Blocks):
-        return [(covariance, dict(parameters))]
+def _parts(precision: Structure, parameters: Mapping[str, Tensor]) -> list[tuple[Structure, dict[str, Tensor]]]:
+    """Every part of a precision with the parameters that it is over."""
+    if isinstance(precision, Sum):
+        return _parts(precision.root, parameters)
+    if not isinstance(precision, Blocks):
+        return [(precision, dict(parameters))]
     found: list[tuple[Structure, dict[str, Tensor]]] = []
     left = list(parameters.items())
-    for part in covariance.parts:
+    for part in precision.parts:
         own: dict[str, Tensor] = {}
         while left and sum(p.numel() for p in own.values()) < part.size:
             name, p = left.pop(0)
@@ -75,20 +77,18 @@ def _parts(covariance: Structure, parameters: Mapping[str, Tensor]) -> list[tupl
 
 
 def _along(part: Structure, own: Mapping[str, Tensor], columns: list[Forms], examples: int) -> Tensor:
-    """J Σ Jᵀ of one part."""
+    """J Λ⁻¹ Jᵀ of one part."""
     if isinstance(part, Diagonal):
-        variances = torch.split(part.variance, [p.numel() for p in own.values()])
-        each = zip(own.items(), variances, strict=True)
-        return sum(
-            (_diagonal(v.view(p.shape[0] if p.ndim else 1, -1), {k: p}, columns, examples) for (k, p), v in each),
-            torch.zeros(()),
-        )
-    plain = part.part if isinstance(part, Scaled) else part
-    if isinstance(plain, Kronecker):
+        variances = torch.split(part.variances, [p.numel() for p in own.values()])
+        found = [
+            _diagonal(v.view(p.shape[0] if p.ndim else 1, -1), {name: p}, columns, examples)
+            for (name, p), v in zip(own.items(), variances, strict=True)
+        ]
+        return torch.stack(found).sum(0)
+    if isinstance(part, Kronecker):
         sides = _sides(columns, *own)
         if sides is not None:
-            scale = part.scale if isinstance(part, Scaled) else None
-            return _separate(plain, scale, *sides)
+            return _separate(part, *sides)
     return _written(part, own, columns, examples)
 
 
@@ -96,19 +96,16 @@ def _diagonal(variance: Tensor, own: Mapping[str, Tensor], columns: list[Forms],
     """Of one parameter with a variance for each number, [O, I]."""
     sides = _sides(columns, *own)
     if sides is None:
-        return _written(Diagonal(variance.flatten()), own, columns, examples)
+        return _written(Diagonal(1 / variance.flatten()), own, columns, examples)
     left, right = sides
-    return _weighted(left, right.square() @ variance.T)
+    return _weighted(left, right.square() @ variance.T.to(right.dtype))
 
 
-def _separate(part: Kronecker, scale: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
+def _separate(part: Kronecker, left: Tensor, right: Tensor) -> Tensor:
     """Of a Linear layer, bias and all, from g [B, K, O] and a [B, I]."""
     right = torch.cat([right, right.new_ones(len(right), 1)], 1) if part.bias else right
-    if scale is not None:  # one number for the weight, one for the bias
-        columns = scale[0].repeat(right.shape[1])
-        columns[-1] = scale[-1]
-        right = right * columns
-    return _weighted(left @ part.left, (right @ part.right).square() @ part.variance.T)
+    u, v, values = (each.to(right.dtype) for each in part.basis)
+    return _weighted(left @ u, (right @ v).square() @ (1 / values).T)
 
 
 def _weighted(left: Tensor, weights: Tensor) -> Tensor:

@@ -15,17 +15,17 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from bayesrule.curvature.blocks import LowRankBlock
 from bayesrule.curvature.forms import pieces
 from bayesrule.curvature.limits import check_memory
-from bayesrule.curvature.sums import DiagonalSum, gradients, zeros
+from bayesrule.curvature.parts import add_squares, check_finite, gradients, zeros
 from bayesrule.curvature.watched import Columns
+from bayesrule.structures import LowRank
 
 MORE = 2
 """Random vectors for each direction that is kept: the more, the closer."""
 
 
-class LowRankSum:
+class Sketch:
     """The ``rank`` stiffest directions of Σ_k Σ_i g_ik g_ikᵀ.
 
     The random vectors are the same in every run; 4·P·S operations for each gradient.
@@ -41,17 +41,17 @@ class LowRankSum:
         draws = torch.randn(size, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         self.probes = torch.linalg.qr(draws).Q.to(zeros(like))
         self.images = torch.zeros_like(self.probes)
-        self.squares = DiagonalSum(parameters)
+        self.squares = zeros(like, size)
 
     def add(self, columns: Columns) -> None:
         """The gradients of some columns, as many examples at a time as there is room."""
-        self.squares.add(columns)
+        add_squares(self.parameters, self.squares, columns)
         for rows in pieces(columns.examples, len(self.probes)):
             for forms in columns.forms:
                 g = gradients(forms, self.parameters, rows)
                 self.images.addmm_(g.T, g @ self.probes)
 
-    def block(self) -> LowRankBlock:
+    def result(self) -> LowRank:
         """The directions: with Ωᵀ Y = V diag(e) Vᵀ the left singular vectors of Y V e^−½, times its singular values."""
         images = self.images.double()
         inner = self.probes.double().T @ images
@@ -60,5 +60,6 @@ class LowRankSum:
         factor = images @ (vectors[:, kept] / values[kept].sqrt())
         left, sizes, _ = torch.linalg.svd(factor, full_matrices=False)
         stiffest = (left * sizes)[:, : self.rank].to(self.images.dtype)
-        rest = (self.squares.values - stiffest.square().sum(1)).clamp(min=0)
-        return LowRankBlock(tuple(self.parameters), stiffest, rest)
+        rest = (self.squares - stiffest.square().sum(1)).clamp(min=0)
+        check_finite(self.parameters, rest)
+        return LowRank(rest, stiffest)

@@ -7,6 +7,7 @@ BatchNorm would refuse.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 from abc import ABC, abstractmethod
@@ -41,20 +42,32 @@ class Batch(NamedTuple):
         index = torch.arange(rank, rank + count * math.ceil(n / count), count) % n
         return Batch(inputs.take(self.x, index), self.y.index_select(0, index.to(self.y.device)))
 
+    def to(self, device: torch.device) -> Batch:
+        """The batch on a device; it follows without holding up the program where the device allows that."""
+        if self.y.device == device:
+            return self
+        x = inputs.each(lambda t: _moved(t, device), self.x)
+        return Batch(x, _moved(self.y, device))
+
+
+def _moved(t: Tensor, device: torch.device) -> Tensor:
+    if device.type == "cuda" and t.device.type == "cpu":
+        t = t.pin_memory()  # from where a copy can go on beside the program
+    return t.to(device, non_blocking=True)
+
 
 class Data(ABC):
     """N examples and the units they are in."""
 
     scaling: Scaling
+    n: int
+    """The number of examples: N in the objective."""
 
-    @property
-    @abstractmethod
-    def n(self) -> int:
-        """The number of examples: N in the objective."""
-
-    @abstractmethod
     def steps(self, batch_size: int) -> int:
-        """The number of batches of an epoch."""
+        """The number of batches of an epoch, ⌈n / batch_size⌉ where nothing else is said."""
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        return math.ceil(self.n / batch_size)
 
     @abstractmethod
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
@@ -79,6 +92,10 @@ class Data(ABC):
         """A sha256 of the contents, so that a run is resumed on the data it was started on."""
 
     @abstractmethod
+    def scaled(self, scaling: Scaling) -> Data:
+        """The same data in the units of another scaling, such as that of an earlier fit."""
+
+    @abstractmethod
     def to(self, dtype: torch.dtype) -> Data:
         """The same data with floating tensors in ``dtype``."""
 
@@ -93,7 +110,7 @@ class Arrays(Data):
     """
 
     def __init__(self, x: Inputs, y: Tensor, scaling: Scaling | None = None) -> None:
-        self.x, self.y, self.scaling = x, _labels(y), scaling or Scaling()
+        self.x, self.y, self.scaling = x, y if y.is_floating_point() else y.long(), scaling or Scaling()
         n = inputs.length(x)
         if y.ndim == 0:
             raise ValueError(f"y must have one target for each of the {n} examples, got the single number {y.item()}")
@@ -103,19 +120,12 @@ class Arrays(Data):
             raise ValueError("X and y must hold at least one example, got none")
         for name, part in (*inputs.named(x), ("y", y)):
             check_finite(name, part)
-
-    @property
-    def n(self) -> int:
-        """The number of examples."""
-        return len(self.y)
-
-    def steps(self, batch_size: int) -> int:
-        """⌈n / batch_size⌉."""
-        return _steps(self.n, batch_size)
+        self.n = n
 
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """One epoch, shuffled by ``seed`` alone."""
-        for index in _order(self.n, seed).tensor_split(self.steps(batch_size)):
+        order = torch.randperm(self.n, generator=torch.Generator().manual_seed(seed))
+        for index in order.tensor_split(self.steps(batch_size)):
             yield Batch(inputs.take(self.x, index), self.y.index_select(0, index.to(self.y.device)))
 
     def ordered(self, batch_size: int) -> Iterator[Batch]:
@@ -130,14 +140,27 @@ class Arrays(Data):
 
     def take(self, index: Tensor) -> Arrays:
         """The examples at ``index``."""
-        return Arrays(inputs.take(self.x, index), self.y.index_select(0, index), self.scaling)
+        return self.replaced(inputs.take(self.x, index), self.y.index_select(0, index.to(self.y.device)))
+
+    def replaced(self, x: Inputs, y: Tensor) -> Arrays:
+        """Other examples that were made of these, in the same units: they are not checked again."""
+        other = copy.copy(self)
+        other.x, other.y, other.n = x, y, len(y)
+        return other
 
     def fingerprint(self) -> str:
         """The sha256 of inputs, targets and scaling."""
         return _sha256(self.n, Batch(self.x, self.y), self.scaling)
 
+    def scaled(self, scaling: Scaling) -> Arrays:
+        """Back to the user's units, and on to the new ones."""
+        return Arrays(*scaling.forward(*self.raw()), scaling)
+
     def to(self, dtype: torch.dtype) -> Arrays:
-        """The same examples in ``dtype``; the scaling keeps its own double precision."""
+        """The same examples in ``dtype``, which must hold them; the scaling keeps its own double precision."""
+        floating = [t for _, t in (*inputs.named(self.x), ("y", self.y)) if t.is_floating_point()]
+        if all(t.dtype == dtype for t in floating):
+            return self
         return Arrays(inputs.to(self.x, dtype), cast(Tensor, inputs.to(self.y, dtype)), self.scaling)
 
 
@@ -156,8 +179,13 @@ class Loader(Data):
     [[0.0, 1.0, 4.0], [9.0, 16.0]]
     """
 
-    def __init__(self, source: DataLoader[Any] | Dataset[Any], dtype: torch.dtype | None = None) -> None:
-        self.scaling, self._source, self._dtype = Scaling(), source, dtype
+    def __init__(
+        self,
+        source: DataLoader[Any] | Dataset[Any],
+        dtype: torch.dtype | None = None,
+        scaling: Scaling | None = None,
+    ) -> None:
+        self.scaling, self._source, self._dtype = scaling or Scaling(), source, dtype
         self._loader = source if isinstance(source, DataLoader) else None
         self._dataset: Dataset[Any] = source.dataset if isinstance(source, DataLoader) else source
         if not hasattr(self._dataset, "__len__"):
@@ -165,6 +193,7 @@ class Loader(Data):
                 f"train must have a known number of examples N, which weighs the prior against the data, but "
                 f"{type(self._dataset).__name__} has no length: give it a __len__ that returns N"
             )
+        self.n = len(self._dataset)
         if self.n == 0:
             raise ValueError(f"train must hold at least one example, got an empty {type(self._dataset).__name__}")
         if self._loader is not None and self._loader.batch_sampler is None:
@@ -175,15 +204,10 @@ class Loader(Data):
                 "examples are meant: wrap the data set in torch.utils.data.Subset"
             )
 
-    @property
-    def n(self) -> int:
-        """The length of the data set."""
-        return len(self._dataset)  # type: ignore[arg-type]
-
     def steps(self, batch_size: int) -> int:
         """The loader's own number of batches, or ⌈n / batch_size⌉ for a data set."""
         if self._loader is None:
-            return _steps(self.n, batch_size)
+            return super().steps(batch_size)
         if len(self._loader) == 0:
             raise ValueError(
                 f"train must give at least one batch, got a DataLoader with drop_last={self._loader.drop_last} and "
@@ -195,7 +219,8 @@ class Loader(Data):
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """One epoch, in the loader's own way, or shuffled like `Arrays` for a data set."""
         steps = self.steps(batch_size)
-        loader = self._reader(_order(self.n, seed), batch_size) if self._loader is None else self._loader
+        order = torch.randperm(self.n, generator=torch.Generator().manual_seed(seed))
+        loader = self._reader(order, batch_size) if self._loader is None else self._loader
         return _counted(self._stream(loader, seed), steps)
 
     def ordered(self, batch_size: int) -> Iterator[Batch]:
@@ -211,9 +236,13 @@ class Loader(Data):
         """The sha256 of what can be known without reading everything: the length and the first examples."""
         return _sha256(self.n, next(self.ordered(batch_size=32)), self.scaling)
 
+    def scaled(self, scaling: Scaling) -> Loader:
+        """The same source; batches are scaled as they come."""
+        return Loader(self._source, self._dtype, scaling)
+
     def to(self, dtype: torch.dtype) -> Loader:
         """The same source; batches are cast as they come."""
-        return Loader(self._source, dtype)
+        return Loader(self._source, dtype, self.scaling)
 
     def _reader(self, order: Tensor, batch_size: int) -> DataLoader[Any]:
         options: dict[str, Any] = {}
@@ -221,7 +250,7 @@ class Loader(Data):
             options = {"collate_fn": self._loader.collate_fn, "num_workers": self._loader.num_workers}
         if isinstance(self._dataset, IterableDataset):  # has an order of its own
             return DataLoader(self._dataset, batch_size=batch_size, **options)
-        cuts = order.tensor_split(_steps(self.n, batch_size))
+        cuts = order.tensor_split(super().steps(batch_size))
         return DataLoader(self._dataset, batch_sampler=[index.tolist() for index in cuts], **options)
 
     def _stream(self, loader: DataLoader[Any], seed: int) -> Iterator[Batch]:
@@ -247,7 +276,7 @@ class Loader(Data):
                 f"train must give pairs (x, y) of tensors, got {type(item).__name__}({parts}): "
                 "put several inputs in one tuple or dict, as in ((x1, x2), y), and turn texts into numbers"
             )
-        y = _labels(y)
+        x, y = self.scaling.forward(x, y if y.is_floating_point() else y.long())
         if self._dtype is None:
             return Batch(x, y)
         return Batch(inputs.to(x, self._dtype), cast(Tensor, inputs.to(y, self._dtype)))
@@ -302,20 +331,6 @@ def check_finite(name: str, t: Tensor) -> None:
         f"({t[tuple(bad[0])].item()}) in row {row}{column}. Drop those rows or fill them in "
         "(`bayesrule fit file.csv` fills missing inputs)"
     )
-
-
-def _labels(y: Tensor) -> Tensor:
-    return y if y.is_floating_point() else y.long()
-
-
-def _steps(n: int, batch_size: int) -> int:
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    return math.ceil(n / batch_size)
-
-
-def _order(n: int, seed: int) -> Tensor:
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
 
 
 def _sha256(n: int, batch: Batch, scaling: Scaling) -> str:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bayesrule.data import inputs
+from bayesrule.data.inputs import Inputs
+
 
 @dataclass(frozen=True, eq=False)
 class Affine:
@@ -54,6 +57,11 @@ class Scaling:
 
     inputs: Affine | None = None
     targets: Affine | None = None
+
+    def forward(self, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
+        """Inputs and targets in the network's units."""
+        x = x if self.inputs is None else inputs.each(self.inputs.forward, x)
+        return x, y if self.targets is None else self.targets.forward(y)
 
     def state(self) -> State:
         """A plain tree of tensors, for saving."""

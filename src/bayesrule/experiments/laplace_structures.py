@@ -100,8 +100,8 @@ def look(question: Network, data_dir: str | None) -> Row:
         posterior = _posterior(network, data, STRUCTURES[name], question.seed)
         seconds = time.process_time() - began
         assert isinstance(posterior, Linearised)
-        drawn = Gaussian(posterior.mean, posterior.covariance, posterior.fixed, posterior.context)  # the same, as it is
-        story = posterior.info["laplace"]
+        drawn = Gaussian(posterior.mean, posterior.precision, posterior.fixed, posterior.context)  # the same, as it is
+        story = posterior.info["diagnostics"]
         about = {"log_evidence": story["log_evidence"], "prior_scale": max(story["prior_scale"].values())}  # all alike
         return about | {"epochs": seconds / epoch, TANGENT: scores(posterior), WEIGHTS: scores(drawn)}
 

@@ -16,7 +16,7 @@ from bayesrule.experiments import book, trials
 from bayesrule.experiments.base import Claim, Result, Setting, one_thread
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.trials import Job, Trial
-from bayesrule.methods import BBB, Plan
+from bayesrule.methods import BBB, Noise, Plan
 from bayesrule.models import build, default_for
 from bayesrule.nn import bayesianize
 from bayesrule.nn.variational import Variational, inverse_softplus
@@ -103,7 +103,8 @@ def _first_gradients(data: str, start: str, setting: Setting) -> dict[str, Any]:
     for kind in KINDS:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(setting.seed)
-            learner = _method(kind, start).start(task, Plan(1, task.data.steps(100), 100))
+            plan = Plan(1, task.data.steps(100), 100)
+            learner = _method(kind, start).start(task, plan, Noise.on(task.device, setting.seed))
             losses = (learner.objective(batch)[0] for _ in range(DRAWS))
             grads = torch.stack([torch.autograd.grad(loss, learner.network.mean)[0] for loss in losses])
         row[kind] = math.sqrt(float(grads.var(0).mean()))

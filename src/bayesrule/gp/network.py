@@ -23,7 +23,7 @@ from bayesrule.naming import unknown
 from bayesrule.posteriors.linearised import predict_normal
 from bayesrule.predictions import Prediction
 from bayesrule.priors import Prior
-from bayesrule.priors.normals import normals
+from bayesrule.structures import Diagonal
 from bayesrule.task import Task
 
 Solve = Literal["auto", "primal", "dual"]
@@ -62,7 +62,7 @@ def from_network(
     if solve not in SOLVES:
         raise unknown("solve", solve, SOLVES)
     task = Task.create(model, train, likelihood, prior, temperature)
-    normals(task.prior, task.parameters())  # or an error: only then are the outputs a Gaussian process
+    _believed(task.prior, dict(task.parameters()))  # or an error: only then are the outputs a Gaussian process
     if task.data.scaling.targets is not None and not isinstance(task.likelihood, likelihoods.Gaussian):
         raise ValueError(
             f"the data's targets are standardised, but the outputs of likelihood {task.likelihood.name!r} are not all "
@@ -118,7 +118,7 @@ class NetworkGP:
         if start_noise and isinstance(likelihood, likelihoods.Gaussian):
             likelihood = likelihoods.Gaussian().matched(whole, y)
         self.task = Task(task.model, task.data, likelihood, task.prior, task.temperature)
-        scale, self._centre = _believed(task.prior, modules.parameters(model), names)
+        scale, self._centre = _believed(task.prior, {name: modules.parameters(model)[name].detach() for name in names})
         self.sites = Sites.create(x, whole, likelihood.check(whole, y), likelihood, task.temperature)
         self.features = Features(model, list(names), scale, self.sites.outputs.shape[1])
 
@@ -246,16 +246,16 @@ class NetworkGP:
         return (f * scale + loc).to(self._dtype)
 
 
-def _believed(prior: Prior, parameters: Parameters, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """The prior's scale and mean of each weight that takes part, [P]."""
-    own = {name: parameters[name].detach() for name in names}
-    scales, means = normals(prior, own)
-    filled = [(_fill(w, scales[name]), _fill(w, means[name])) for name, w in own.items()]
-    return torch.cat([scale for scale, _ in filled]), torch.cat([mean for _, mean in filled])
-
-
-def _fill(like: Tensor, value: float | Tensor) -> Tensor:
-    return torch.as_tensor(value, dtype=like.dtype, device=like.device).expand(like.shape).flatten()
+def _believed(prior: Prior, parameters: Parameters) -> tuple[Tensor, Tensor]:
+    """The prior's scale and mean of each weight that takes part, [P], in the weights' dtype."""
+    means, precision = prior.gaussian(parameters)
+    if not isinstance(precision, Diagonal):
+        raise ValueError(
+            f"the prior must be of independent normal weights, not one whose precision is {precision.name}: take "
+            "br.priors.Gaussian, or a Gaussian posterior with a diagonal precision"
+        )
+    like = next(iter(parameters.values()))
+    return precision.values.rsqrt().to(like), modules.flatten(means).to(like)
 
 
 def _diagonal(matrices: Tensor) -> Tensor:

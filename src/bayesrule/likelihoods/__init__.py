@@ -33,7 +33,7 @@ def choose(given: str | Likelihood) -> Likelihood:
     """The likelihood that ``given`` stands for: itself, or one of `AVAILABLE` by name.
 
     >>> choose("gaussian")
-    Gaussian(noise=None)
+    Gaussian(noise=None, known=False)
     """
     return naming.choose("likelihood", given, AVAILABLE, Likelihood)
 

@@ -63,6 +63,10 @@ class Likelihood(Named, ABC):
             raise ValueError(f"{self.name} has nothing to learn, so values must be empty: got {sorted(values)}")
         return self
 
+    def kept(self) -> Likelihood:
+        """The same with its unknowns for known: they stay as they are."""
+        return self
+
     def matched(self, outputs: Tensor, y: Tensor) -> Likelihood:
         """This likelihood with its unknowns started from the outputs of an untrained network and their targets."""
         return self

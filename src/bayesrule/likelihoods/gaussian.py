@@ -21,7 +21,8 @@ class Gaussian(Likelihood):
     """``p(y|f) = N(y; f, noise²)`` for outputs ``[B]`` or ``[B, D, ...]`` and targets of that shape.
 
     ``noise`` is the standard deviation, in the units of the outputs. A number is known and stays. A tensor is learnt,
-    one value per output, and holds the present value; ``None`` is one that `matched` has still to start.
+    one value per output, and holds the present value, unless it is ``known``; ``None`` is one that `matched` has still
+    to start.
 
     ::
 
@@ -33,14 +34,16 @@ class Gaussian(Likelihood):
     tensor([[[4.]]])
     >>> learnt = Gaussian().matched(torch.zeros(4, 1), torch.tensor([1.0, -1.0, 1.0, -1.0]))
     >>> learnt, learnt.unknowns()
-    (Gaussian(noise=tensor(1.)), {'log_noise': tensor(0.)})
+    (Gaussian(noise=tensor(1.), known=False), {'log_noise': tensor(0.)})
     """
 
     name: ClassVar[str] = "gaussian"
 
     noise: float | Tensor | None = None
+    known: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "known", self.known or isinstance(self.noise, float | int))
         if not isinstance(self.noise, float | int | Tensor | None):
             raise TypeError(f"noise must be a number, a tensor or None: got {self.noise!r}; pass float(noise)")
         if isinstance(self.noise, float | int) and not 0 < self.noise < math.inf:
@@ -78,11 +81,15 @@ class Gaussian(Likelihood):
         """``log_noise``, unless the noise is known."""
         if self.noise is None:
             raise ValueError(UNSTARTED)
-        return {"log_noise": self.noise.log()} if isinstance(self.noise, Tensor) else {}
+        return {} if self.known else {"log_noise": torch.as_tensor(self.noise).log()}
+
+    def kept(self) -> Gaussian:
+        """The same with its noise for known."""
+        return Gaussian(self.noise, known=True)
 
     def with_unknowns(self, values: Mapping[str, Tensor]) -> Gaussian:
         """The same with ``noise = exp(log_noise)``."""
-        names = [] if isinstance(self.noise, float | int) else ["log_noise"]
+        names = [] if self.known else ["log_noise"]
         if sorted(values) != names:
             raise ValueError(f"values must be of {names} for noise={self.noise}: got {sorted(values)}")
         return Gaussian(values["log_noise"].exp()) if values else self
@@ -92,11 +99,11 @@ class Gaussian(Likelihood):
 
         It is kept above a thousandth of the standard deviation of y (of 1 where y is constant).
         """
-        if isinstance(self.noise, float | int):
+        if self.known:
             return self
         outputs, y = single(outputs), self.check(outputs, y)
         if self.noise is not None:
-            return Gaussian(_start(self.noise.to(outputs), outputs.shape[1:]))
+            return Gaussian(_start(torch.as_tensor(self.noise).to(outputs), outputs.shape[1:]))
         spread = y.std(0, correction=0)
         floor = 1e-3 * torch.where(spread > 0, spread, torch.ones_like(spread))
         return Gaussian((y - outputs).square().mean(0).sqrt().maximum(floor).detach())
@@ -104,7 +111,7 @@ class Gaussian(Likelihood):
     @classmethod
     def pooled(cls, members: Sequence[Likelihood]) -> Likelihood:
         """The noise of a mixture: ``noise² = mean of the members' noise²``."""
-        noises = [m.noise for m in members if isinstance(m, Gaussian) and isinstance(m.noise, Tensor)]
+        noises = [m.noise for m in members if isinstance(m, Gaussian) and isinstance(m.noise, Tensor) and not m.known]
         return cls(torch.stack(noises).square().mean(0).sqrt()) if noises else members[0]
 
     def _noise(self, outputs: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bayesrule import naming, optim
-from bayesrule.methods.base import Learner, Method, Plan
+from bayesrule.methods.base import Learner, Method, Needs, Plan
 from bayesrule.methods.bbb import BBB
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.ensemble import DropoutEnsemble, Ensemble
@@ -11,6 +11,7 @@ from bayesrule.methods.laplace import Laplace
 from bayesrule.methods.natural import IVON, OGN, VOGN, VON, Vadam
 from bayesrule.methods.point import MAP, MLE
 from bayesrule.methods.swag import SWAG
+from bayesrule.seeds import Noise
 
 AVAILABLE: dict[str, type[Method]] = {
     method.name: method
@@ -56,6 +57,8 @@ __all__ = [
     "Learner",
     "MCDropout",
     "Method",
+    "Needs",
+    "Noise",
     "Plan",
     "Vadam",
     "available",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -13,18 +13,23 @@ from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import Named
 from bayesrule.posteriors import Context, Posterior, match
+from bayesrule.seeds import Noise
 from bayesrule.task import Task
 
 Logs = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """How long a fit lasts: what a schedule has to know."""
+    """How long a fit lasts, and how it went so far: what a schedule has to know.
+
+    ``history``: the mean logs of each finished epoch; the loop adds to it.
+    """
 
     epochs: int
     steps_per_epoch: int
     batch_size: int
+    history: list[dict[str, float]] = field(default_factory=list)
 
     @property
     def steps(self) -> int:
@@ -32,16 +37,28 @@ class Plan:
         return self.epochs * self.steps_per_epoch
 
 
-class Learner(ABC):
-    """A fit under way. The loop calls `step` with one batch after another and asks for the `posterior` at the end.
+@dataclass(frozen=True)
+class Needs:
+    """What a method needs of the loop.
 
-    Before each step the loop seeds torch's default generator from (seed, step), so noise drawn from it repeats
-    exactly in a resumed run; nothing else random belongs in here.
+    ``held_out``: whether data beside those of the training are of no use (``"none"``), are held out if enough examples
+    can be spared (``"spare"``), or cannot be done without (``"must"``). ``full_batch``: every step sees all data.
+    """
+
+    held_out: Literal["none", "spare", "must"]
+    full_batch: bool = False
+
+
+class Learner(ABC):
+    """A fit under way. The loop calls `step` with one batch after another, and `conclude` at the end.
+
+    Before each of these calls the loop seeds the two streams of `Noise` that the method was started with, from the seed
+    and the step, so that a resumed run repeats exactly; nothing else random belongs in here.
     """
 
     @abstractmethod
     def step(self, batch: Batch) -> Logs:
-        """Learn from one batch; the logs hold at least ``loss``."""
+        """Learn from one batch; the logs hold at least ``loss``. Nothing here should wait for the device."""
 
     @abstractmethod
     def state_dict(self) -> Tree:
@@ -53,15 +70,16 @@ class Learner(ABC):
 
     @abstractmethod
     def posterior(self) -> Posterior:
-        """What is known now."""
+        """What is known now, as good as it comes cheap: for looks in between."""
 
-    def glance(self) -> Posterior:
-        """What is known now, for a look in between: as good as it comes cheap."""
-        return self.posterior()
+    def conclude(self, held: Batch | None) -> Posterior:
+        """What is known at the end; it changes nothing in the learner.
 
-    def settle(self, posterior: Posterior, held: Batch) -> Posterior:
-        """The posterior with what held-out data, in the user's units, tell better: unknowns of the likelihood."""
-        return match(posterior, held)
+        Held-out data, in the user's units, tell what is unknown of the likelihood. What a method has found beside the
+        posterior goes to `context` as diagnostics.
+        """
+        posterior = self.posterior()
+        return posterior if held is None else match(posterior, held)
 
 
 class Method(Named, ABC):
@@ -74,18 +92,15 @@ class Method(Named, ABC):
     post_hoc: ClassVar[bool] = False
 
     @abstractmethod
-    def start(self, task: Task, plan: Plan) -> Learner:
-        """Begin to learn a task."""
+    def start(self, task: Task, plan: Plan, noise: Noise) -> Learner:
+        """Begin to learn a task. What all processes must hold alike is drawn from ``noise.shared``."""
 
-    def holds_out(self, task: Task, epochs: int) -> bool:
-        """Whether some data are to be held out where nobody says: to settle what is unknown of the likelihood."""
-        return bool(task.likelihood.unknowns())
-
-    def check_held(self, held: bool) -> None:
-        """Refuse to go without held-out data where they cannot be done without."""
-        return
+    def needs(self, task: Task, epochs: int) -> Needs:
+        """What the loop has to provide: held-out data where something of the likelihood is unknown."""
+        return Needs("spare" if task.likelihood.unknowns() else "none")
 
 
-def context(task: Task, likelihood: Likelihood) -> Context:
-    """What the task hands on to a posterior."""
-    return Context(task.model, likelihood, task.data.scaling)
+def context(task: Task, likelihood: Likelihood, **diagnostics: Any) -> Context:
+    """What the task hands on to a posterior, and what the method has found: ``posterior.info["diagnostics"]``."""
+    info = {"diagnostics": diagnostics} if diagnostics else {}
+    return Context(task.model, likelihood, task.data.scaling, info)

@@ -14,12 +14,14 @@ from torch import Tensor
 from bayesrule import modules
 from bayesrule.data import Batch
 from bayesrule.methods.base import Logs, Method, Plan
-from bayesrule.methods.gradient import GradientLearner
+from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.modules import Parameters
 from bayesrule.nn import bayesianize, kl_weights
 from bayesrule.nn.variational import Variational, check_settings
 from bayesrule.optim import Group, Recipe, Schedule
+from bayesrule.optim.schedules import History
 from bayesrule.posteriors import Gaussian
+from bayesrule.seeds import Noise
 from bayesrule.task import Task
 
 
@@ -68,11 +70,12 @@ class BBB(Method):
         means = Group(self.optimizer, self.lr, self.schedule)
         return means, self.deviations or replace(means, lr=means.full_rate * self.sigma_lr_ratio)
 
-    def start(self, task: Task, plan: Plan) -> VariationalLearner:
+    def start(self, task: Task, plan: Plan, noise: Noise) -> VariationalLearner:
         """Train means and deviations of a copy of the module."""
         model = modules.training_mode(copy.deepcopy(task.model))
-        network = bayesianize(model, task.prior, self.estimator, self.gradient, self.initial_std, self.initial_mean)
-        network.settle(*modules.arguments(next(iter(task.data.ordered(plan.batch_size))).x))
+        with noise.drawn_alike():  # first means, if they are not the module's own
+            network = bayesianize(model, task.prior, self.estimator, self.gradient, self.initial_std, self.initial_mean)
+        network.settle(*modules.arguments(next(task.ordered(plan.batch_size)).x))
         if self.by_layer and not network.divergences():
             raise ValueError(
                 "by_layer=True needs a prior whose divergence is a sum over layers in closed form, and "
@@ -87,7 +90,8 @@ class VariationalLearner(GradientLearner):
     network: Variational
 
     def __init__(self, task: Task, plan: Plan, network: Variational, method: BBB, groups: tuple[Group, Group]) -> None:
-        super().__init__(task, plan, network, [([network.mean], groups[0]), ([network.rho], groups[1])])
+        trained = [Trained.by(groups[0], [network.mean]), Trained.by(groups[1], [network.rho])]
+        super().__init__(task, plan, network, trained)
         self.method = method
         self.shares = kl_weights(plan.steps_per_epoch, method.kl_ratio) * plan.steps_per_epoch
 
@@ -102,7 +106,7 @@ class VariationalLearner(GradientLearner):
         return loss, logs
 
     def _draw(self, batch: Batch, share: float) -> tuple[Tensor, Logs]:
-        nll = self.task.nll(modules.call(self.network, batch.x), batch.y, self.likelihood)
+        nll = self.task.nll(self.task.outputs(self.network, batch.x), batch.y, self.likelihood)
         loss, divergence = self.network.terms(nll, share * self.task.weight)
         logs = {"loss": loss.detach(), "nll": nll.detach(), "penalty": self.task.weight * divergence.detach()}
         return loss, logs | (self._by_layer() if self.method.by_layer else {})
@@ -120,19 +124,15 @@ class VariationalLearner(GradientLearner):
         learnt = {"q.mean": self.network.mean, "q.rho": self.network.rho}
         return learnt | {name: t for name, t in fixed.items() if name not in self.network.like}
 
-    def active(self) -> list[torch.optim.Optimizer]:
-        """Means and deviations, or one of the two by turns; what is unknown of the likelihood always."""
-        epoch = self.steps // self.plan.steps_per_epoch
-        return [optimizer for place, optimizer in enumerate(self.optimizers) if self._turn(place, epoch)]
+    def turn(self, index: int) -> tuple[bool, History]:
+        """Means (0) and deviations (1) together or by turns; what is unknown of the likelihood (2) always."""
+        now = self.steps // self.plan.steps_per_epoch
+        history = [logs for epoch, logs in enumerate(self.plan.history) if self._trains(index, epoch)]
+        return self._trains(index, now), history
 
-    def watched(self, place: int) -> list[dict[str, float]]:
-        """The epochs in which the group was trained."""
-        return [logs for epoch, logs in enumerate(self.history) if self._turn(place, epoch)]
-
-    def _turn(self, place: int, epoch: int) -> bool:
-        """Whether means (0), deviations (1) or unknowns (2) are trained in an epoch."""
+    def _trains(self, index: int, epoch: int) -> bool:
         turns = self.method.alternate
-        return not turns or place == 2 or epoch // turns % 2 == place
+        return not turns or index == 2 or epoch // turns % 2 == index
 
     def posterior(self) -> Gaussian:
         """The diagonal Gaussian q over the original module's parameters."""

@@ -13,6 +13,7 @@ from bayesrule.methods.point import PointLearner
 from bayesrule.optim import Group
 from bayesrule.posteriors import Dropout, Posterior
 from bayesrule.posteriors.dropout import dropping
+from bayesrule.seeds import Noise
 from bayesrule.task import Task
 
 
@@ -34,7 +35,7 @@ class MCDropout(Method):
         if not 0 < self.rate < 1:
             raise ValueError(f"rate must lie between 0 and 1, not {self.rate}")
 
-    def start(self, task: Task, plan: Plan) -> DropoutLearner:
+    def start(self, task: Task, plan: Plan, noise: Noise) -> DropoutLearner:
         """MAP with dropout; a module with nothing to drop is refused here."""
         with dropping(task.model, self.rate):
             pass

@@ -12,10 +12,11 @@ import torch
 from bayesrule import modules
 from bayesrule.data import Batch
 from bayesrule.files import Tree
-from bayesrule.methods.base import Learner, Logs, Method, Plan, context
+from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.point import MAP
-from bayesrule.posteriors import Mixture, Posterior
+from bayesrule.posteriors import Mixture, Posterior, match
+from bayesrule.seeds import Noise
 from bayesrule.task import Task
 
 
@@ -35,17 +36,19 @@ class Ensemble(Method):
         if not isinstance(self.members, Integral) or self.members < 1:
             raise ValueError(f"members must be a whole number of at least 1, not {self.members!r}")
 
-    def start(self, task: Task, plan: Plan) -> EnsembleLearner:
-        """Start each member from weights drawn anew."""
-        return EnsembleLearner(task, [self.base.start(_fresh(task), plan) for _ in range(self.members)])
+    def start(self, task: Task, plan: Plan, noise: Noise) -> EnsembleLearner:
+        """Start each member from weights drawn anew, the same ones in all processes."""
+        members = []
+        fresh = task.with_model(copy.deepcopy(task.model))
+        for _ in range(self.members):
+            with noise.drawn_alike():
+                modules.reinitialise(fresh.model)
+            members.append(self.base.start(fresh, plan, noise))  # which takes a copy of the weights
+        return EnsembleLearner(task, members)
 
-    def holds_out(self, task: Task, epochs: int) -> bool:
+    def needs(self, task: Task, epochs: int) -> Needs:
         """As the members have it."""
-        return self.base.holds_out(task, epochs)
-
-    def check_held(self, held: bool) -> None:
-        """As the members have it."""
-        self.base.check_held(held)
+        return self.base.needs(task, epochs)
 
 
 @dataclass(frozen=True)
@@ -82,20 +85,13 @@ class EnsembleLearner(Learner):
 
     def posterior(self) -> Posterior:
         """The mixture of the members' posteriors."""
-        parts = [member.posterior() for member in self.members]
+        return self._mixture([member.posterior() for member in self.members])
+
+    def conclude(self, held: Batch | None) -> Posterior:
+        """Each member by itself, and then what is unknown of the pooled likelihood."""
+        mixture = self._mixture([member.conclude(held) for member in self.members])
+        return mixture if held is None else match(mixture, held)
+
+    def _mixture(self, parts: list[Posterior]) -> Mixture:
         pooled = self.task.likelihood.pooled([part.likelihood for part in parts])
         return Mixture(parts, context(self.task, pooled))
-
-    def settle(self, posterior: Posterior, held: Batch) -> Posterior:
-        """Each member by itself, and then what is unknown of the pooled likelihood."""
-        assert isinstance(posterior, Mixture)
-        pairs = zip(self.members, posterior.components, strict=True)
-        parts = [member.settle(part, held) for member, part in pairs]
-        pooled = self.task.likelihood.pooled([part.likelihood for part in parts])
-        return super().settle(Mixture(parts, context(self.task, pooled)), held)
-
-
-def _fresh(task: Task) -> Task:
-    model = copy.deepcopy(task.model)
-    modules.reinitialise(model)
-    return task.with_model(model)

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 from typing import ClassVar, cast, get_args
 
 import torch
 from torch import Tensor
 
-from bayesrule import modules
+from bayesrule import modules, priors
 from bayesrule.curvature import Curvature, Evidence, Scatter, Tuning, curvature
-from bayesrule.curvature.evidence import Grouping, group
+from bayesrule.curvature.evidence import Grouping, group, rescaled
 from bayesrule.curvature.plans import STRUCTURES, Structure, Subset, chosen
 from bayesrule.curvature.roots import LABELS, Labels
 from bayesrule.data import Batch, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods.base import Learner, Logs, Method, Plan
+from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
 from bayesrule.methods.point import PointLearner
-from bayesrule.naming import unknown
+from bayesrule.naming import to_spec, unknown
 from bayesrule.optim import Group
-from bayesrule.posteriors import Context, Gaussian, Linearised, Posterior, match
+from bayesrule.posteriors import Gaussian, Linearised, Posterior, match
 from bayesrule.posteriors.linearised import LINKS, check_link
 from bayesrule.predictions import Classes
-from bayesrule.priors import Gaussian as GaussianPrior
-from bayesrule.priors import Prior
-from bayesrule.priors.normals import normals
+from bayesrule.priors import Prior, Structured
+from bayesrule.seeds import Noise
 from bayesrule.task import Task
 
 WEIGHTS = "weights"
@@ -94,7 +92,7 @@ class Laplace(Method):
                 raise ValueError("subset must name at least one parameter or layer, not none; 'all' takes all of them")
             object.__setattr__(self, "subset", tuple(name.strip() for name in names))
 
-    def start(self, task: Task, plan: Plan) -> LaplaceLearner:
+    def start(self, task: Task, plan: Plan, noise: Noise) -> LaplaceLearner:
         """MAP, and the curvature at its end; what does not fit is said before any training."""
         if modules.dtype_of(task.model) not in (torch.float32, torch.float64):
             dtype = modules.dtype_of(task.model)
@@ -103,23 +101,17 @@ class Laplace(Method):
             check_link(self.predictive, task.likelihood)
         if self.labels == "empirical" and task.likelihood.unknowns():
             raise ValueError("labels='empirical' needs a known noise, such as br.likelihoods.Gaussian(0.1)")
-        chosen(task.model, next(iter(task.data.ordered(1))).x, self.weights(task.parameters()))
-        task = task.with_prior(GaussianPrior(*normals(task.prior, task.parameters())))
-        return LaplaceLearner(self, PointLearner(task, plan, Group(lr=self.lr)))
+        chosen(task.model, next(task.ordered(1)).x, self.weights(task.parameters()))
+        task.prior.gaussian(task.parameters())  # or an error
+        return LaplaceLearner(self, PointLearner(task, plan, Group(lr=self.lr)), noise)
 
-    def holds_out(self, task: Task, epochs: int) -> bool:
+    def needs(self, task: Task, epochs: int) -> Needs:
         """The evidence needs no data beside those of the training, and a trained module has seen them all."""
-        if self.tune is None:
-            return epochs > 0 and self.listens(task)
-        return self.tune == "held-out" or (self.tune == "nothing" and epochs > 0 and super().holds_out(task, epochs))
-
-    def check_held(self, held: bool) -> None:
-        """Without held-out data there is nothing to tune on."""
-        if self.tune == "held-out" and not held:
-            raise ValueError(
-                "tune='held-out' needs held-out data, and fewer than 100 examples or a loader cannot spare any: give "
-                "val=(X, y), or take tune='evidence'"
-            )
+        if self.tune == "held-out":
+            return Needs("must")
+        if self.tune == "nothing" and epochs > 0:
+            return super().needs(task, epochs)
+        return Needs("spare" if epochs > 0 and self.listens(task) else "none")
 
     def weights(self, parameters: Mapping[str, Tensor]) -> Subset:
         """The subset, if it is given or not."""
@@ -135,9 +127,8 @@ class Laplace(Method):
 class LaplaceLearner(Learner):
     """A point learner, and what its end is worth."""
 
-    def __init__(self, method: Laplace, base: PointLearner) -> None:
-        self.method, self.base = method, base
-        self.found: Curvature  # as the last `posterior` has it
+    def __init__(self, method: Laplace, base: PointLearner, noise: Noise) -> None:
+        self.method, self.base, self.noise = method, base, noise
 
     def step(self, batch: Batch) -> Logs:
         """A step of the point learner; now and then the prior and the noise are settled anew."""
@@ -148,67 +139,38 @@ class LaplaceLearner(Learner):
         return logs
 
     def _retune(self) -> None:
-        evidence = self._evidence(self._curvature())
-        found, task = evidence.tuned(self._grouping), self.base.task
-        self.base.task = task.with_prior(scaled(task.prior, task.parameters(), found))
+        likelihood = self.base.learnt()
+        tuning = self._evidence(self._curvature(likelihood), likelihood).tuned(self._grouping)
+        self.base.prior = scaled(self.base.prior, self.base.parameters, tuning)
         with torch.no_grad():
             for value in self.base.unknowns.values():
-                value += 0.5 * found.noise.log()
+                value += 0.5 * tuning.noise.log()
 
     @property
     def _grouping(self) -> Grouping:
         return cast(Grouping, self.method.precision)
 
     def posterior(self) -> Posterior:
-        """The Gaussian at the mode, under the prior and the noise of the largest evidence unless these stay."""
-        if not self.base.steps:
-            self._look()
-        self.found = self._curvature()
-        evidence = self._evidence(self.found)
-        tuned = self.method.tune in (None, "evidence")
-        tuning = evidence.tuned(self._grouping) if tuned else Tuning.neutral(evidence.squares)
-        return self._approximation(self.found, evidence, tuning)
-
-    def glance(self) -> Posterior:
         """The network as it is: the curvature takes a pass over the data."""
         return self.base.posterior()
 
-    def settle(self, posterior: Posterior, held: Batch) -> Posterior:
-        """With the precision, or the noise, under which held-out data are the most probable, if these are to tune."""
-        evidence, some = self._evidence(self.found), spread_out(held, ENOUGH)
-        if not self.method.listens(self.base.task):
-            neutral = Tuning.neutral(evidence.squares)
-            return self._matched(evidence, neutral, held) if self.method.tune == "nothing" else posterior
+    def conclude(self, held: Batch | None) -> Posterior:
+        """The Gaussian at the mode, under the prior and the noise that are settled as ``tune`` says."""
+        likelihood = self.base.learnt() if self.base.steps else self._noise_as_it_is()
+        found = self._curvature(likelihood)
+        evidence = self._evidence(found, likelihood)
+        end = End(self, found, evidence, likelihood)
+        neutral = Tuning.neutral(evidence.sizes)
+        if held is not None and self.method.listens(self.base.task):
+            return end.tuned_on(held)
+        if self.method.tune in (None, "evidence"):
+            return end.under(evidence.tuned(self._grouping))
+        return end.under(neutral) if held is None else end.matched(neutral, held)
 
-        def judged(factors: Mapping[str, float]) -> tuple[float, Posterior]:
-            one = torch.ones((), dtype=torch.float64)
-            known = {key: torch.tensor(value, dtype=torch.float64) for key, value in factors.items()}
-            tuning = Tuning({name: known[group(name, self._grouping)] for name in evidence.squares}, one)
-            there = self._matched(evidence, tuning, some)
-            return float(-there.predict(some.x).log_prob(some.y).mean()), there
-
-        return search(judged, {group(name, self._grouping) for name in evidence.squares})
-
-    def _matched(self, evidence: Evidence, tuning: Tuning, held: Batch) -> Posterior:
-        """Under these factors and the noise of held-out data, by which the curvature counts too."""
-        before = self._approximation(self.found, evidence, tuning)
-        old = before.likelihood.unknowns()
-        likelihood = match(before, held).likelihood
-        moves = [2 * (u - old[name]).double().mean() for name, u in likelihood.unknowns().items()]
-        if not moves:
-            return before
-        noise = tuning.noise * torch.stack(moves).mean().exp()
-        after = self._approximation(self.found, evidence, Tuning(tuning.variances, noise))
-        after.context = replace(after.context, likelihood=likelihood)
-        return after
-
-    def _look(self) -> None:
+    def _noise_as_it_is(self) -> Likelihood:
         """At a network that is taken as it is: is it trained, and what is the noise about it, on all of the data?"""
         data = self.base.task.data.raw()
         point = match(self.base.posterior(), data)
-        with torch.no_grad():
-            for name, value in point.likelihood.unknowns().items():
-                self.base.unknowns[name].copy_(value)
         prediction = point.predict(data.x)
         if isinstance(prediction, Classes):
             loss, chance = -prediction.log_prob(data.y).mean(), _entropy(data.y)
@@ -218,11 +180,12 @@ class LaplaceLearner(Learner):
                     "the frequency of each class: Laplace's method is for a trained network; train it, or epochs=None",
                     stacklevel=6,
                 )
+        return point.likelihood
 
-    def _curvature(self) -> Curvature:
-        """G at the present weights, over all training data."""
-        method, likelihood = self.method, self.base.learnt()
-        batches = ((batch.x, batch.y) for batch in self.base.task.data.ordered(BATCH))
+    def _curvature(self, likelihood: Likelihood) -> Curvature:
+        """G at the present weights, over all training data; sampled labels are the same in all processes."""
+        method = self.method
+        batches = ((batch.x, batch.y) for batch in self.base.task.ordered(BATCH))
         return curvature(
             self.base.network,
             batches,
@@ -231,56 +194,93 @@ class LaplaceLearner(Learner):
             method.weights(self.base.parameters),
             cast(Labels, method.labels),
             method.samples,
-            torch.default_generator,
+            self.noise.shared,
             rank=method.rank,
         )
 
-    def _evidence(self, found: Curvature) -> Evidence:
-        task, likelihood = self.base.task, self.base.learnt()
-        own = {name: self.base.parameters[name] for name in found.shapes}
-        scales, means = normals(task.prior, own)
-        offsets = {name: w.detach() - means[name] for name, w in own.items()}
-        return Evidence.of(found, offsets, scales, scatter(likelihood, found, task), task.temperature)
-
-    def _approximation(self, found: Curvature, evidence: Evidence, tuning: Tuning) -> Posterior:
-        """The Gaussian under these factors, with the story of how it came about."""
-        task, likelihood = self.base.task, self.base.learnt()
-        unknowns = {name: u + 0.5 * tuning.noise.log().to(u.dtype) for name, u in likelihood.unknowns().items()}
-        own = {name: self.base.parameters[name] for name in found.shapes}
-        settled = scaled(task.prior, own, tuning)
-        info = {
-            "log_evidence": float(evidence.log(tuning)) - units(task),
-            "prior_scale": {name: float(torch.as_tensor(s).mean()) for name, s in normals(settled, own)[0].items()},
-            "fallbacks": dict(found.fallbacks),
-        }
-        context = Context(task.model, likelihood.with_unknowns(unknowns), task.data.scaling, {"laplace": info})
-        rest = {k: p for k, p in self.base.parameters.items() if k not in own} | modules.fixed(self.base.network)
-        parts = modules.copies(own), evidence.covariance(tuning), modules.copies(rest), context
-        return Gaussian(*parts) if self.method.predictive == WEIGHTS else Linearised(*parts, self.method.predictive)
+    def _evidence(self, found: Curvature, likelihood: Likelihood) -> Evidence:
+        task = self.base.task
+        own = {name: self.base.parameters[name].detach() for name in found.shapes}
+        means, precision = self.base.prior.gaussian(own)
+        offsets = {name: w - means[name] for name, w in own.items()}
+        return Evidence.of(found, precision, offsets, scatter(likelihood, found, task), task.temperature)
 
     def state_dict(self) -> Tree:
         """That of the point learner, and the prior as it was settled."""
-        scales, means = normals(self.base.task.prior, self.base.parameters)
-        return {"base": self.base.state_dict(), "scales": scales, "means": means}
+        return {"base": self.base.state_dict(), "prior": to_spec(self.base.prior)}
 
     def load_state_dict(self, state: Tree) -> None:
         """Undo `state_dict`."""
         self.base.load_state_dict(state["base"])
-        self.base.task = replace(self.base.task, prior=GaussianPrior(state["scales"], state["means"]))
+        self.base.prior = priors.from_spec(state["prior"])
 
 
-def scaled(prior: Prior, parameters: Mapping[str, Tensor], tuning: Tuning) -> GaussianPrior:
-    """The prior with √t times its deviations, of the parameters that were tuned."""
-    scales, means = normals(prior, parameters)
-    factors = {name: math.sqrt(float(t)) for name, t in tuning.variances.items()}
-    return GaussianPrior({name: scale * factors.get(name, 1.0) for name, scale in scales.items()}, means)
+@dataclass(frozen=True, eq=False)
+class End:
+    """All that the posteriors of a finished learner have in common, whatever the prior's precision and the noise."""
+
+    learner: LaplaceLearner
+    found: Curvature
+    evidence: Evidence
+    likelihood: Likelihood
+
+    def tuned_on(self, held: Batch) -> Posterior:
+        """With the precision under which held-out data are the most probable."""
+        some = spread_out(held, ENOUGH)
+        keys = {name: group(name, self.learner._grouping) for name in self.evidence.sizes}
+
+        def judged(factors: Mapping[str, float]) -> tuple[float, Posterior]:
+            one = torch.ones((), dtype=torch.float64)
+            variances = {name: torch.tensor(factors[key], dtype=torch.float64) for name, key in keys.items()}
+            there = self.matched(Tuning(variances, one), some)
+            return float(-there.predict(some.x).log_prob(some.y).mean()), there
+
+        return search(judged, set(keys.values()))
+
+    def matched(self, tuning: Tuning, held: Batch) -> Posterior:
+        """Under these factors and the noise of held-out data, by which the curvature counts too."""
+        before = self.under(tuning)
+        old = before.likelihood.unknowns()
+        likelihood = match(before, held).likelihood
+        moves = [2 * (u - old[name]).double().mean() for name, u in likelihood.unknowns().items()]
+        if not moves:
+            return before
+        noise = tuning.noise * torch.stack(moves).mean().exp()
+        return self.under(Tuning(tuning.variances, noise)).with_context(likelihood=likelihood)
+
+    def under(self, tuning: Tuning) -> Posterior:
+        """The Gaussian under these factors, with the story of how it came about."""
+        base, likelihood = self.learner.base, self.likelihood
+        unknowns = {name: u + 0.5 * tuning.noise.log().to(u.dtype) for name, u in likelihood.unknowns().items()}
+        own = {name: base.parameters[name] for name in self.found.shapes}
+        about = context(
+            base.task,
+            likelihood.with_unknowns(unknowns),
+            log_evidence=float(self.evidence.log(tuning)) - units(base.task),
+            prior_scale=self.evidence.prior_scales(tuning),
+            fallbacks=dict(self.found.fallbacks),
+        )
+        rest = {k: p for k, p in base.parameters.items() if k not in own} | modules.fixed(base.network)
+        parts = modules.copies(own), self.evidence.precision(tuning), modules.copies(rest), about
+        predictive = self.learner.method.predictive
+        return Gaussian(*parts) if predictive == WEIGHTS else Linearised(*parts, predictive)
+
+
+def scaled(prior: Prior, parameters: Mapping[str, Tensor], tuning: Tuning) -> Prior:
+    """The prior with t times its variances, of the parameters that were tuned."""
+    means, precision = prior.gaussian(parameters)
+    sizes = {name: w.numel() for name, w in parameters.items()}
+    one = torch.ones((), dtype=torch.float64)
+    factors = Tuning({name: tuning.variances.get(name, one) for name in sizes}, tuning.noise)
+    kept = {name: mean.to(parameters[name].dtype) for name, mean in means.items()}
+    return Structured(kept, rescaled(precision, sizes, factors))
 
 
 def scatter(likelihood: Likelihood, found: Curvature, task: Task) -> Scatter:
     """What of the loss depends on the noise, if that is to be learnt."""
     if not likelihood.unknowns():
         return Scatter(found.loss)
-    exact = torch.zeros(next(iter(task.data.ordered(1))).y.shape, dtype=torch.float64)
+    exact = torch.zeros(next(task.ordered(1)).y.shape, dtype=torch.float64)
     numbers = found.examples * exact.numel()
     perfect = -float(likelihood.log_prob(exact, exact).sum()) * found.examples
     return Scatter(found.loss, found.loss - perfect, numbers)
@@ -291,7 +291,7 @@ def units(task: Task) -> float:
     targets = task.data.scaling.targets
     if targets is None:
         return 0.0
-    shape = next(iter(task.data.ordered(1))).y[0].shape
+    shape = next(task.ordered(1)).y[0].shape
     return task.data.n * float(targets.scale.log().expand(shape).sum()) / task.temperature
 
 

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from bayesrule import modules, optim
 from bayesrule.data import Batch
-from bayesrule.methods.base import Logs, Method, Plan
-from bayesrule.methods.gradient import GradientLearner
-from bayesrule.optim import Group, Natural, Schedule
+from bayesrule.methods.base import Logs, Method, Plan, context
+from bayesrule.methods.gradient import GradientLearner, Trained
+from bayesrule.optim import Natural, Schedule, schedule
 from bayesrule.posteriors import Gaussian
-from bayesrule.priors import Gaussian as GaussianPrior
+from bayesrule.seeds import Noise
+from bayesrule.structures import Diagonal
 from bayesrule.task import Task
 
 Groups = list[dict[str, Any]]
@@ -46,7 +47,7 @@ class _NaturalMethod(Method):
             raise ValueError(f"tempering must be the share of steps that it takes, from 0 to 1, not {self.tempering}")
         if not (math.isfinite(self.initial_std) and self.initial_std > 0):
             raise ValueError(f"initial_std must be positive and finite, not {self.initial_std}")
-        Group(lr=self.lr, schedule=self.schedule)
+        schedule(self.schedule)
         known = {"lr": self.lr, "ess": 1.0, "hess_init": 1.0, "params": []}
         optim.natural.check({**optim.natural.DEFAULTS, **self._settings(1), **known})
 
@@ -59,7 +60,7 @@ class _NaturalMethod(Method):
             "augmentation": self.augmentation,
         }
 
-    def start(self, task: Task, plan: Plan) -> NaturalLearner:
+    def start(self, task: Task, plan: Plan, noise: Noise) -> NaturalLearner:
         """Train a copy of the module."""
         network = modules.training_mode(copy.deepcopy(task.model))
         watched = {"model": network} if self.kind in (optim.VOGN, optim.OGN) else {}
@@ -67,7 +68,7 @@ class _NaturalMethod(Method):
             prior_groups(task, network, self),
             lr=self.lr,
             ess=float(task.data.n),
-            seed=int(torch.randint(2**62, ())),
+            seed=noise.integer(),
             temperature=task.temperature,
             hess_init=task.weight / (self.augmentation * self.initial_std**2),
             **self._settings(plan.steps),
@@ -77,59 +78,64 @@ class _NaturalMethod(Method):
 
 
 def prior_groups(task: Task, network: nn.Module, method: _NaturalMethod) -> Groups:
-    """Groups of parameters that have one prior each: N(mean, scale²) is a weight decay of 1/(N·scale²)."""
-    if not isinstance(task.prior, GaussianPrior):
-        raise ValueError(
-            f"{method.name} takes a Gaussian prior with one scale for each parameter, not {type(task.prior).__name__}: "
-            'method "bbb" takes any'
-        )
-    named = modules.parameters(network)
+    """Groups of parameters with their prior: N(mean, 1/precision) is a weight decay of precision/N.
+
+    Parameters of one scale and mean are one group. Under any other Gaussian prior each weight has its own mean, and its
+    own entry on the diagonal of the precision, which is that of the best mean-field approximation of the prior.
+    """
+    named, n = modules.parameters(network), task.data.n * method.augmentation
+    means, precision = task.prior.gaussian(named)
+    decays = modules.unflatten(precision.diagonal / n, named)
     groups: dict[tuple[float, float], list[tuple[str, Tensor]]] = {}
-    for (name, p), scale, mean in zip(named.items(), *task.prior.bound(named), strict=True):
-        if isinstance(scale, Tensor) or isinstance(mean, Tensor):
-            raise ValueError(
-                f"{method.name} takes one prior scale and mean for each parameter, but {name!r} has a tensor of them: "
-                'method "bbb" takes any'
-            )
-        groups.setdefault((scale, mean), []).append((name, p))
-    n = task.data.n * method.augmentation
-    return [
-        {"params": params, "weight_decay": 1 / (n * scale**2), "prior_mean": mean}
-        for (scale, mean), params in groups.items()
+    apart: list[str] = []
+    for name, p in named.items():
+        decay, mean = decays[name], means[name]
+        if bool((decay == decay.flatten()[0]).all() & (mean == mean.flatten()[0]).all()):
+            groups.setdefault((float(decay.flatten()[0]), float(mean.flatten()[0])), []).append((name, p))
+        else:
+            apart.append(name)
+    found: Groups = [
+        {"params": params, "weight_decay": decay, "prior_mean": mean} for (decay, mean), params in groups.items()
     ]
+    if apart:
+        own = [(name, named[name]) for name in apart]
+        settings = {"weight_decay": [decays[k] for k in apart], "prior_mean": [means[k] for k in apart]}
+        found.append({"params": own, **settings})
+    return found
 
 
 class NaturalLearner(GradientLearner):
     """Gradients of the likelihood at drawn weights; the prior is the optimiser's weight decay."""
 
     def __init__(self, task: Task, plan: Plan, network: nn.Module, optimizer: Natural, method: _NaturalMethod) -> None:
-        group = Group(lr=method.lr, schedule=method.schedule)
-        super().__init__(task, plan, network, [(optimizer, group)])
+        super().__init__(task, plan, network, [Trained(optimizer, method.lr, schedule(method.schedule))])
         self.optimizer, self.method = optimizer, method
 
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Mean −log p(y|f)."""
-        nll = self.task.nll(modules.call(self.network, batch.x), batch.y, self.likelihood)
+        nll = self.task.nll(self.task.outputs(self.network, batch.x), batch.y, self.likelihood)
         return nll, {"loss": nll.detach()}
 
     def backward(self, batch: Batch) -> Logs:
-        """Gradients at one draw of the weights after another."""
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-        total = torch.zeros(())
+        """Gradients at one draw of the weights after another; `sampled` forgets those of the step before."""
+        for value in self.unknowns.values():
+            value.grad = None
+        losses = []
         for _ in range(self.method.samples):
             with self.optimizer.sampled():
-                loss, logs = self.objective(batch)
-                self._differentiate(loss)
-            total = total + logs["loss"] / self.method.samples
-        _scale_gradients(self.unknowns.values(), 1 / self.method.samples)
-        return {"loss": total}
+                loss, _ = self.objective(batch)
+                if self.optimizer.twice:
+                    self._differentiate_twice(loss)
+                else:
+                    loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        if len(losses) == 1:
+            return {"loss": losses[0]}
+        _scale_gradients(self.unknowns.values(), 1 / len(losses))
+        return {"loss": torch.stack(losses).mean()}
 
-    def _differentiate(self, loss: Tensor) -> None:
-        """Gradients into the parameters; `backward` would warn of gradients that can be differentiated again."""
-        if not self.optimizer.twice:
-            loss.backward()  # type: ignore[no-untyped-call]
-            return
+    def _differentiate_twice(self, loss: Tensor) -> None:
+        """Gradients that can be differentiated again; `backward` would warn of them."""
         weights, unknowns = list(modules.parameters(self.network).values()), list(self.unknowns.values())
         grads = torch.autograd.grad(loss, [*weights, *unknowns], create_graph=True, allow_unused=True)
         for p, grad in zip(weights, grads, strict=False):
@@ -139,7 +145,10 @@ class NaturalLearner(GradientLearner):
 
     def posterior(self) -> Gaussian:
         """The diagonal Gaussian over the module's parameters."""
-        return self.optimizer.to_posterior(self.network, self.learnt(), self.task.data.scaling)
+        mean, deviations = modules.parameters(self.network), self.optimizer.deviations
+        precision = modules.flatten({name: deviations[name] for name in mean}).pow(-2)
+        about = context(self.task, self.learnt())
+        return Gaussian(modules.copies(mean), Diagonal(precision), modules.copies(modules.fixed(self.network)), about)
 
 
 def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:

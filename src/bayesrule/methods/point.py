@@ -11,10 +11,11 @@ from torch import Tensor
 from bayesrule import modules
 from bayesrule.data import Batch
 from bayesrule.methods.base import Logs, Method, Plan, context
-from bayesrule.methods.gradient import GradientLearner
+from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.optim import Group
 from bayesrule.posteriors import Particles, Posterior
 from bayesrule.priors import Flat
+from bayesrule.seeds import Noise
 from bayesrule.task import Task
 
 
@@ -30,7 +31,7 @@ class MAP(Method):
     post_hoc: ClassVar[bool] = True
     lr: float = 1e-2
 
-    def start(self, task: Task, plan: Plan) -> PointLearner:
+    def start(self, task: Task, plan: Plan, noise: Noise) -> PointLearner:
         """Train a copy of the module."""
         return PointLearner(task, plan, Group(lr=self.lr))
 
@@ -47,23 +48,27 @@ class MLE(Method):
     post_hoc: ClassVar[bool] = True
     lr: float = 1e-2
 
-    def start(self, task: Task, plan: Plan) -> PointLearner:
+    def start(self, task: Task, plan: Plan, noise: Noise) -> PointLearner:
         """MAP without a prior."""
-        return MAP(self.lr).start(task.with_prior(Flat()), plan)
+        return PointLearner(task.with_prior(Flat()), plan, Group(lr=self.lr))
 
 
 class PointLearner(GradientLearner):
-    """The weights of one network, and what is unknown of the likelihood, by gradients."""
+    """The weights of one network, and what is unknown of the likelihood, by gradients.
+
+    ``prior`` is the task's, and may move as the fit goes on.
+    """
 
     def __init__(self, task: Task, plan: Plan, group: Group) -> None:
         network = modules.training_mode(copy.deepcopy(task.model))
         self.parameters = modules.parameters(network)
-        super().__init__(task, plan, network, [(list(self.parameters.values()), group)])
+        self.prior = task.prior
+        super().__init__(task, plan, network, [Trained.by(group, self.parameters.values())])
 
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
         """−mean log p(y|f) − (η/N) log p(w)."""
-        outputs = modules.call(self.network, batch.x)
-        return self.task.loss(outputs, batch.y, self.likelihood, -self.task.prior.log_prob(self.parameters))
+        outputs = self.task.outputs(self.network, batch.x)
+        return self.task.loss(outputs, batch.y, self.likelihood, -self.prior.log_prob(self.parameters))
 
     def posterior(self) -> Posterior:
         """One particle."""

@@ -17,7 +17,8 @@ from bayesrule.methods.base import Learner, Logs, Method, Plan, context
 from bayesrule.methods.point import PointLearner
 from bayesrule.optim import Cosine, Group, Schedule, WarmUp
 from bayesrule.optim.schedules import History
-from bayesrule.posteriors import Gaussian, Particles, Posterior
+from bayesrule.posteriors import Gaussian, Particles, Posterior, match
+from bayesrule.seeds import Noise
 from bayesrule.structures import LowRank
 from bayesrule.task import Task
 
@@ -55,7 +56,7 @@ class SWAG(Method):
         if not 0 <= self.burn_in < 1:
             raise ValueError(f"burn_in must lie in [0, 1), not {self.burn_in}")
 
-    def start(self, task: Task, plan: Plan) -> SWAGLearner:
+    def start(self, task: Task, plan: Plan, noise: Noise) -> SWAGLearner:
         """MAP that never comes to rest, watched."""
         if plan.steps < 2:
             raise ValueError("swag needs at least 2 steps, but the fit has 1: more epochs or smaller batches")
@@ -63,7 +64,7 @@ class SWAG(Method):
         count = min(self.snapshots, plan.steps - first)
         at = {first + math.ceil((i + 1) * (plan.steps - first) / count) for i in range(count)}
         group = Group(lr=self.lr, schedule=Settle(self.burn_in, self.wander))
-        return SWAGLearner(PointLearner(task, plan, group), at, self.rank)
+        return SWAGLearner(PointLearner(task, plan, group), at, self.rank, noise)
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class Settle(Schedule):
 class SWAGLearner(Learner):
     """A point learner and the moments of its path."""
 
-    def __init__(self, base: PointLearner, at: set[int], rank: int) -> None:
-        self.base, self.at, self.rank = base, at, rank
+    def __init__(self, base: PointLearner, at: set[int], rank: int, noise: Noise) -> None:
+        self.base, self.at, self.rank, self.noise = base, at, rank, noise
         self.count = 0
         self.mean = torch.zeros_like(self._vector())
         self.squares = torch.zeros_like(self.mean)  # Σ (w − w̄)², by Welford
@@ -120,25 +121,39 @@ class SWAGLearner(Learner):
         self.mean, self.squares = state["mean"].clone(), state["squares"].clone()
 
     def posterior(self) -> Posterior:
-        """The Gaussian of the moments; before there are two snapshots, the present point."""
-        if self.count < 2:
+        """The Gaussian of the moments.
+
+        It is the present point before there are two snapshots; also for a network with BatchNorm, whose statistics
+        under other weights take passes over the data.
+        """
+        if self.count < 2 or modules.has_batch_norm(self.base.network):
             return self.base.posterior()
+        return self._gaussian()
+
+    def conclude(self, held: Batch | None) -> Posterior:
+        """The Gaussian, or networks drawn from it, each with its own statistics."""
+        if self.count < 2 or not modules.has_batch_norm(self.base.network):
+            return super().conclude(held)
+        particles = self._particles(self._gaussian())
+        return particles if held is None else match(particles, held)
+
+    def _gaussian(self) -> Gaussian:
         network, task = self.base.network, self.base.task
         variance = (0.5 * self.squares / self.count).clamp_min(TINY)
         factor = torch.stack(self.deviations, 1) / math.sqrt(2 * (len(self.deviations) - 1))
         mean = modules.copies(modules.unflatten(self.mean, self.base.parameters))
         about = context(task, self.base.learnt())
-        gaussian = Gaussian(mean, LowRank(variance, factor), modules.copies(modules.fixed(network)), about)
-        return self._particles(gaussian) if modules.has_batch_norm(network) else gaussian
+        precision = LowRank(variance, factor, of="covariance")
+        return Gaussian(mean, precision, modules.copies(modules.fixed(network)), about)
 
     def _particles(self, gaussian: Gaussian) -> Particles:
         """Samples of the Gaussian, each with the statistics that its weights give on the training data."""
         networks = []
-        generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        generator = torch.Generator(self.mean.device).manual_seed(self.noise.integer())
         for state in gaussian.draw(PARTICLES, generator):
             network = copy.deepcopy(self.base.task.model)
             network.load_state_dict(state, strict=False)
-            batches = self.base.task.data.ordered(self.base.plan.batch_size)
+            batches = self.base.task.ordered(self.base.plan.batch_size)
             modules.refresh_batch_norm(network, (batch.x for batch in batches))
             networks.append(network)
         return Particles.of(networks, gaussian.context)

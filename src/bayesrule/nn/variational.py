@@ -24,6 +24,7 @@ from bayesrule.nn import initial
 from bayesrule.nn.estimators import ESTIMATORS, Bare, fast_layers
 from bayesrule.posteriors import Context, Gaussian
 from bayesrule.priors import Prior
+from bayesrule.seeds import untouched
 from bayesrule.structures import Diagonal
 
 GRADIENTS = ("total", "path", "score")
@@ -142,7 +143,7 @@ class Variational(nn.Module):
         if not self.fast:
             return
         twin = copy.deepcopy(self)
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), untouched(self.mean.device):
             calls: dict[str, int] = {}
             twin._noisy_output(softplus(twin.rho), args, kwargs, calls)
             once = {path: bare for path, bare in self.fast.items() if calls.get(path) == 1}
@@ -256,7 +257,7 @@ class Variational(nn.Module):
         return -(std.log().sum() + 0.5 * std.numel() * math.log(2 * math.pi * math.e)) - log_p
 
     def _guard(self, divergence: Tensor, std: Tensor) -> None:
-        if not bool(divergence.isfinite()):
+        if divergence.device.type in modules.PROMPT and not bool(divergence.isfinite()):
             self._check_range(std.detach())
 
     def _check_range(self, std: Tensor) -> None:
@@ -281,7 +282,7 @@ class Variational(nn.Module):
             p.requires_grad_(name in self.like)
         return Gaussian(
             modules.copies(self.means),
-            Diagonal(std.square()),
+            Diagonal(std.square().reciprocal()),
             modules.copies(modules.fixed(model)),
             Context(model, likelihoods.choose(likelihood), scaling or Scaling()),
         )

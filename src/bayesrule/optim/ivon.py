@@ -43,7 +43,11 @@ class IVON(Natural):
     def _learn(self, flat: Flat) -> None:
         weight = 1 - flat.group["betas"][1]
         change = flat.seen.mul_(weight * math.sqrt(self._size(flat.group)))
-        curve(flat, change.addcmul_(flat.inverse, flat.inverse, value=weight * flat.decay).sub_(weight))
+        if isinstance(flat.decay, Tensor):
+            change.addcmul_(flat.inverse.square_(), flat.decay, value=weight)  # `curve` writes to the inverse anyway
+        else:
+            change.addcmul_(flat.inverse, flat.inverse, value=weight * flat.decay)
+        curve(flat, change.sub_(weight))
         self._move(flat)
 
 

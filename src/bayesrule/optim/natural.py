@@ -47,7 +47,8 @@ COLDEST = 0.1  # where the temperature starts when it is warmed up
 class Settings(TypedDict, total=False):
     """What a group of parameters may be given of its own.
 
-    weight_decay: δ; the prior of the weights is N(prior_mean, 1/(Nδ)).
+    weight_decay: δ; the prior of the weights is N(prior_mean, 1/(Nδ)). A number, or a list with a tensor for each
+        parameter of the group, one number for each weight.
     betas: how slowly the means over steps of gradients and of the curvature move.
     hess_init: the first h; larger is narrower and steadier at first. None: η/(N·0.02²), for first deviations of 0.02.
     temperature: η of the objective E_q[loss] + (η/N)·KL(q‖p); below 1 the posterior is colder than Bayes'.
@@ -55,10 +56,10 @@ class Settings(TypedDict, total=False):
     damping: added to h + δ in the step of the means.
     clip_radius: a bound on |(ḡ + δm)/(h + δ)|, which the means' steps are a learning rate of.
     augmentation: how many examples data augmentation makes of one: a factor on N.
-    prior_mean: the mean of the prior.
+    prior_mean: the mean of the prior: a number, or such a list.
     """
 
-    weight_decay: float
+    weight_decay: float | Sequence[Tensor]
     betas: tuple[float, float]
     hess_init: float | None
     temperature: float
@@ -66,7 +67,7 @@ class Settings(TypedDict, total=False):
     damping: float
     clip_radius: float
     augmentation: float
-    prior_mean: float
+    prior_mean: float | Sequence[Tensor]
 
 
 DEFAULTS: Settings = {
@@ -118,6 +119,7 @@ class Natural(Optimizer):
         self.draws = 0  # blocks entered so far: with the seed, where the noise stands
         self._collected = 0  # draws since the last step
         self._inside = False
+        self._broken: dict[torch.device, Tensor] = {}  # the first step whose gradients were not finite, or -1
         self._flats: list[Flat] = []
         self._trained: list[Any] | None = None  # which parameters the flat vectors are of, and of what kind
         super().__init__(params, {"lr": lr, "ess": ess, **DEFAULTS, **self.own_defaults, **settings})
@@ -165,11 +167,23 @@ class Natural(Optimizer):
         with torch.no_grad():
             flats = self._layout()
             self._draw_noise(flats)
-        with self._swapped(flats):
+        means = [(p, p.data) for flat in flats for p in flat.params]
+        self._inside = True
+        try:
+            with torch.no_grad():
+                for flat in flats:
+                    for p in flat.params:
+                        p.grad = None
+                    if self.noisy:
+                        flat.perturb(1 / math.sqrt(self._size(flat.group)))
             with self._watching():
                 yield
             with torch.no_grad():
                 self._collect(flats)
+        finally:
+            self._inside = False
+            for p, mean in means:
+                p.data = mean
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
@@ -185,38 +199,15 @@ class Natural(Optimizer):
         for place, flat in enumerate(flats if self.noisy else ()):
             cycle = self.refresh if len(flat.noise) >= LARGE else min(self.refresh, 2)
             number, within = divmod(self.draws, cycle)
-            seed, offset = self._key(place, number), self._key(place, number, within // 2) if within > 1 else 0
-            flat.draw(seed, offset, negative=within % 2 == 1)
+            key = self.seed, processes.rank(), place, number
+            offset = mixed(*key, within // 2) if within > 1 else 0
+            flat.draw(mixed(*key), offset, negative=within % 2 == 1)
         self.draws += 1
-
-    def _key(self, *key: int) -> int:
-        """A seed for something random in this process."""
-        return mixed(self.seed, processes.rank(), *key)
-
-    @contextmanager
-    def _swapped(self, flats: Sequence[Flat]) -> Iterator[None]:
-        """Drawn weights stand for the means, which are left alone meanwhile."""
-        means = [(p, p.data) for flat in flats for p in flat.params]
-        self._inside = True
-        try:
-            with torch.no_grad():
-                for flat in flats:
-                    for p in flat.params:
-                        p.grad = None
-                    if self.noisy:
-                        flat.perturb(1 / math.sqrt(self._size(flat.group)))
-            yield
-        finally:
-            self._inside = False
-            for p, mean in means:
-                p.data = mean
 
     def _collect(self, flats: Sequence[Flat]) -> None:
         """Take in the gradients of a draw, if there are any."""
         if all(p.grad is None for flat in flats for p in flat.params):
             return
-        for flat in flats:
-            flat.check_dense()
         seen = [self._observe(flat) for flat in flats]
         for flat, curvature in zip(flats, seen, strict=True):
             self._check_finite(flat, curvature)
@@ -225,8 +216,19 @@ class Natural(Optimizer):
             flat.average(curvature, self._collected)
 
     def _check_finite(self, flat: Flat, curvature: Tensor) -> None:
-        """A gradient that is not finite shows in what it says of the curvature, but for second derivatives."""
-        if math.isfinite(curvature.sum()) and not (self.twice and any(not g.isfinite().all() for g in flat.grads())):
+        """A gradient that is not finite shows in what it says of the curvature, but for second derivatives.
+
+        On a device that would have to be waited for, the first such step is noted there, for `_ready` to find.
+        """
+        total = curvature.sum()
+        if self.twice:
+            total = total + torch.stack([grad.sum() for grad in flat.grads()]).sum()
+        if total.device.type not in modules.PROMPT:
+            step = torch.full_like(total, self.steps, dtype=torch.int64)
+            before = self._broken.get(total.device, torch.full_like(step, -1))
+            self._broken[total.device] = torch.where((before < 0) & ~total.isfinite(), step, before)
+            return
+        if math.isfinite(total):
             return
         self._collected = 0
         bad = [not bool(both.isfinite().all()) for both in map(torch.add, flat.grads(), flat.views(curvature))]
@@ -250,7 +252,8 @@ class Natural(Optimizer):
                 "step() without gradients: call loss.backward() within `with optimizer.sampled():` before each step"
             )
         flats = self._flats
-        processes.average([t for flat in flats for t in (*flat.grads(), flat.seen)])
+        if processes.count() > 1:
+            processes.average([t for flat in flats for t in (*flat.grads(), flat.seen)])
         for flat in flats:
             self._learn(flat)
         self.steps += 1
@@ -280,7 +283,7 @@ class Natural(Optimizer):
             self._flats = [Flat(*kind, self.state) for kind in alike(self.param_groups)]
             self._collected, self._trained = 0, trained
         for flat in self._flats:
-            flat.decay_to(flat.group["weight_decay"] * self._temperature(flat.group))
+            flat.decay_to(flat.group["weight_decay"], self._temperature(flat.group))
         return self._flats
 
     @property
@@ -291,21 +294,31 @@ class Natural(Optimizer):
     @property
     def deviations(self) -> Parameters:
         """σ = 1/√(λ(h + δ)) by name."""
-        return {name: s for flat in self._ready() for name, s in zip(flat.names, self._spread(flat), strict=True)}
-
-    def _spread(self, flat: Flat) -> list[Tensor]:
-        return flat.views(flat.precision.mul(self._size(flat.group)).rsqrt_())
+        found: Parameters = {}
+        for flat in self._ready():
+            spread = flat.precision.mul(self._size(flat.group)).rsqrt_()
+            found |= dict(zip(flat.names, flat.views(spread), strict=True))
+        return found
 
     @torch.no_grad()
     def _ready(self) -> list[Flat]:
         if self._inside:
             raise RuntimeError("means and deviations cannot be read within a sampled block: read them after it")
+        for first in map(int, self._broken.values()):
+            if first >= 0:
+                raise FloatingPointError(
+                    f"step {first}: a gradient was NaN, infinite or beyond all measure, and the parameters are spoilt. "
+                    "Go back to a checkpoint; check the loss and the inputs for extreme values, or lower the learning "
+                    "rate"
+                )
         return self._layout()
 
     def to_posterior(self, model: nn.Module, likelihood: str | Likelihood, scaling: Scaling | None = None) -> Gaussian:
         """q as a posterior over the module's parameters; those that this optimiser does not train are fixed."""
-        flats = self._ready()
-        spread = {id(p): s for flat in flats for p, s in zip(flat.params, self._spread(flat), strict=True)}
+        deviations = self.deviations
+        spread = {
+            id(p): deviations[name] for flat in self._flats for p, name in zip(flat.params, flat.names, strict=True)
+        }
         own = {name: id(p) for name, p in model.named_parameters()}
         twin = copy.deepcopy(model)
         for name, p in twin.named_parameters():
@@ -313,9 +326,9 @@ class Natural(Optimizer):
         mean = modules.copies(modules.parameters(twin))
         if not mean:
             raise ValueError("the optimiser trains none of the model's parameters: pass the model it was made for")
-        variance = modules.flatten({name: spread[own[name]].detach() for name in mean}).square()
+        precision = modules.flatten({name: spread[own[name]].detach() for name in mean}).pow(-2)
         about = Context(twin, likelihoods.choose(likelihood), scaling or Scaling())
-        return Gaussian(mean, Diagonal(variance), modules.copies(modules.fixed(twin)), about)
+        return Gaussian(mean, Diagonal(precision), modules.copies(modules.fixed(twin)), about)
 
     def state_dict(self) -> dict[str, Any]:
         """What torch's optimisers have, and where steps and noise stand."""
@@ -331,7 +344,7 @@ class Natural(Optimizer):
         super().load_state_dict(state_dict)
         for name in ("steps", "draws", "seed", "refresh"):
             setattr(self, name, state_dict[name])
-        self._trained = None
+        self._trained, self._broken = None, {}
 
     def __getstate__(self) -> dict[str, Any]:
         """All that a copy needs; its flat vectors are made anew from the state."""
@@ -357,20 +370,38 @@ def check(group: dict[str, Any]) -> None:
         bounded = name != "clip_radius"
         if name == "hess_init" and group[name] is None:
             continue
-        if not (_is_number(group[name]) and group[name] > 0 and not (bounded and math.isinf(group[name]))):
+        if not (isinstance(group[name], Real) and group[name] > 0 and not (bounded and math.isinf(group[name]))):
             raise ValueError(f"{name} must be positive{' and finite' if bounded else ''}, not {group[name]!r}")
+    for name in ("weight_decay", "prior_mean"):
+        if isinstance(group[name], Sequence):
+            check_by_parameter(name, group)
     for name in ("lr", "weight_decay", "damping", "tempering"):
-        if not (_is_number(group[name]) and 0 <= group[name] < math.inf):
+        if isinstance(group[name], Sequence):
+            continue
+        if not (isinstance(group[name], Real) and 0 <= group[name] < math.inf):
             raise ValueError(f"{name} must be at least 0 and finite, not {group[name]!r}")
-    if not (_is_number(group["prior_mean"]) and math.isfinite(group["prior_mean"])):
+    centre = group["prior_mean"]
+    if not isinstance(centre, Sequence) and not (isinstance(centre, Real) and math.isfinite(centre)):
         raise ValueError(f"prior_mean must be a finite number, not {group['prior_mean']!r}")
     betas = group["betas"]
     if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
         raise ValueError(f"betas must be two numbers in [0, 1), not {betas!r}")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real)
+def check_by_parameter(name: str, group: dict[str, Any]) -> None:
+    """Refuse a setting by parameter that misses one, or has another shape, or is not finite, or negative."""
+    params, values = group["params"], group[name]
+    if len(values) != len(params):
+        raise ValueError(f"{name} must have a tensor for each of the {len(params)} parameters, not {len(values)}")
+    for index, (p, value) in enumerate(zip(params, values, strict=True)):
+        if not isinstance(value, Tensor) or value.shape not in (p.shape, ()):
+            found = list(value.shape) if isinstance(value, Tensor) else value
+            raise ValueError(f"{name} must be a tensor {list(p.shape)} for parameter {index} of its group, not {found}")
+        if not bool(value.isfinite().all()) or (name == "weight_decay" and bool((value < 0).any())):
+            least = "at least 0 and " if name == "weight_decay" else ""
+            raise ValueError(
+                f"{name} of parameter {index} must be {least}finite, not {value.min():g} to {value.max():g}"
+            )
 
 
 def check_dtypes(params: Iterable[Tensor]) -> None:

@@ -83,7 +83,8 @@ class Cosine(Schedule):
 
     def at(self, done: float, history: History) -> float:
         """The rise times the fall."""
-        return WarmUp(self.warm_up).at(done, history) * (0.5 * (1 + math.cos(math.pi * done)))
+        rise = min(done / self.warm_up, 1.0) if self.warm_up > 0 else 1.0
+        return rise * (0.5 * (1 + math.cos(math.pi * done)))
 
 
 @dataclass(frozen=True)

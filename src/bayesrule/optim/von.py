@@ -9,9 +9,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from bayesrule import processes
 from bayesrule.optim.flat import Flat
 from bayesrule.optim.ivon import curve
 from bayesrule.optim.natural import Natural, Settings
+from bayesrule.seeds import mixed
 
 
 class VON(Natural):
@@ -47,7 +49,9 @@ class VON(Natural):
         """v·(Hv) for random signs v, zero where the gradient does not depend on the weights."""
         if not any(_depends(p) for group in self.param_groups for p in group["params"]):
             raise RuntimeError("VON looks at second derivatives: call loss.backward(create_graph=True)")
-        signs = flat.delta.bernoulli_(generator=flat.generator.manual_seed(self._key(self.draws)))
+        signs = flat.delta.bernoulli_(
+            generator=flat.generator.manual_seed(mixed(self.seed, processes.rank(), self.draws))
+        )
         parts = zip(flat.params, flat.views(signs.mul_(2).sub_(1)), strict=True)
         slopes = [(p.grad, sign) for p, sign in parts if _depends(p)]
         if not slopes:

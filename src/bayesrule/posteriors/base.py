@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,9 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.naming import from_spec, to_spec, unknown
 from bayesrule.predictions import Prediction
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MEMORY = 4 * 2**30  # bytes that one prediction's outputs may take
 KINDS: dict[str, type[Posterior]] = {}  # every kind of posterior that a file can hold
@@ -74,6 +77,12 @@ class Posterior(ABC):
     def info(self) -> dict[str, Any]:
         """How this posterior came about: method, prior, temperature, data, versions."""
         return self.context.info
+
+    def with_context(self, **changes: Any) -> Self:
+        """The same distribution in another context: another likelihood, or more to its story."""
+        other = copy.copy(self)
+        other.context = replace(self.context, **changes)
+        return other
 
     def predict(self, x: Any, samples: int = 32, seed: int = 0) -> Prediction:
         """What is not known of y at x: the likelihood averaged over ``samples`` networks.

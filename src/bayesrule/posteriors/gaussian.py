@@ -1,4 +1,4 @@
-"""A Gaussian over the parameters, its covariance in any structure."""
+"""A Gaussian over the parameters, its precision in any structure."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from bayesrule.structures import Structure
 
 
 class Gaussian(Weights):
-    """q(w) = N(w; mean, Σ), Σ stored as a `Structure` over the flat vector of the mean; ``fixed`` state beside it."""
+    """q(w) = N(w; mean, Λ⁻¹), Λ stored as a `Structure` over the flat vector of the mean; ``fixed`` state beside it."""
 
     kind: ClassVar[str] = "gaussian"
 
-    def __init__(self, mean: Parameters, covariance: Structure, fixed: Parameters, context: Context) -> None:
+    def __init__(self, mean: Parameters, precision: Structure, fixed: Parameters, context: Context) -> None:
         super().__init__(context)
-        self.mean, self.covariance, self.fixed = mean, covariance, fixed
+        self.mean, self.precision, self.fixed = mean, precision, fixed
 
     def draw(self, samples: int, generator: torch.Generator) -> Iterator[Parameters]:
-        """w = mean + Σ^½ ε."""
+        """w = mean + δ, δ ~ N(0, Λ⁻¹)."""
         centre = modules.flatten(self.mean)
         for _ in range(samples):
-            vector = centre + self.covariance.sample(1, generator)[0]
+            vector = centre + self.precision.sample(1, generator)[0].to(centre.dtype)
             yield modules.unflatten(vector, self.mean) | self.fixed
 
     def count(self, samples: int) -> int:
@@ -39,18 +39,19 @@ class Gaussian(Weights):
     @property
     def std(self) -> Parameters:
         """The marginal deviation of each parameter, by name."""
-        return modules.unflatten(self.covariance.diagonal.sqrt(), self.mean)
+        deviations = self.precision.variances.sqrt().to(modules.flatten(self.mean).dtype)
+        return modules.unflatten(deviations, self.mean)
 
     def as_prior(self) -> Structured:
         """This posterior as the prior of what comes next."""
-        return Structured(self.mean, self.covariance)
+        return Structured(self.mean, self.precision)
 
     def state(self) -> Tree:
-        """Mean, covariance and fixed state."""
-        return {"mean": self.mean, "covariance": to_spec(self.covariance), "fixed": self.fixed}
+        """Mean, precision and fixed state."""
+        return {"mean": self.mean, "precision": to_spec(self.precision), "fixed": self.fixed}
 
     @classmethod
     def from_state(cls, state: Tree, context: Context) -> Gaussian:
-        """From mean, covariance and fixed state."""
-        covariance = from_spec("structure", state["covariance"], structures.AVAILABLE)
-        return cls(state["mean"], covariance, state["fixed"], context)
+        """From mean, precision and fixed state."""
+        precision = from_spec("structure", state["precision"], structures.AVAILABLE)
+        return cls(state["mean"], precision, state["fixed"], context)

@@ -51,9 +51,9 @@ class Linearised(Gaussian):
     kind: ClassVar[str] = "linearised"
 
     def __init__(
-        self, mean: Parameters, covariance: Structure, fixed: Parameters, context: Context, link: str = "sampling"
+        self, mean: Parameters, precision: Structure, fixed: Parameters, context: Context, link: str = "sampling"
     ) -> None:
-        super().__init__(mean, covariance, fixed, context)
+        super().__init__(mean, precision, fixed, context)
         check_link(link, context.likelihood)
         self.link = link
         with torch.no_grad():
@@ -62,7 +62,7 @@ class Linearised(Gaussian):
 
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """f_mean(x) [B, ...] and J Σ Jᵀ [B, K, K]; x is in the network's units."""
-        return propagate(self.model, x, self.covariance, list(self.mean))
+        return propagate(self.model, x, self.precision, list(self.mean))
 
     def outputs(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
         """Draws of f, or the one output that the link makes of its moments."""
@@ -106,7 +106,8 @@ class Linearised(Gaussian):
         if self.link != "sampling":
             raise ValueError(f"link {self.link!r} is for up to {WIDE} outputs of an example: take 'sampling'")
         for _ in range(samples):
-            yield self._tangent(modules.unflatten(self.covariance.sample(1, generator)[0], self.mean))
+            direction = self.precision.sample(1, generator)[0].to(modules.flatten(self.mean).dtype)
+            yield self._tangent(modules.unflatten(direction, self.mean))
 
     def _tangent(self, direction: Parameters) -> Callable[[Inputs], Tensor]:
         def network(x: Inputs) -> Tensor:
@@ -127,7 +128,7 @@ class Linearised(Gaussian):
     def from_state(cls, state: Tree, context: Context) -> Linearised:
         """From all of these."""
         plain = Gaussian.from_state(state, context)
-        return cls(plain.mean, plain.covariance, plain.fixed, context, state["link"])
+        return cls(plain.mean, plain.precision, plain.fixed, context, state["link"])
 
 
 @contextmanager

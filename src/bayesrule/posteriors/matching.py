@@ -6,8 +6,6 @@ intervals too narrow. Held-out data give the noise that predictions really have.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from bayesrule.data import Batch
@@ -15,7 +13,7 @@ from bayesrule.posteriors.base import Posterior
 
 
 def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
-    """The posterior, the unknowns of its likelihood set to the most probable ones for held-out data.
+    """A posterior like this one, the unknowns of its likelihood set to the most probable ones for held-out data.
 
     u* = argmax_u Σ_i log 1/S Σ_s p(y_i | f_s(x_i), u), by L-BFGS.
     """
@@ -26,7 +24,9 @@ def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
     targets = context.scaling.targets
     with torch.no_grad():
         outputs = posterior.outputs(posterior.inputs(held.x), samples, torch.Generator().manual_seed(0)).double()
-    y = held.y.double() if targets is None else targets.forward(held.y.double())
+    y = held.y.to(outputs.device).double()
+    if targets is not None:
+        y = targets.forward(y)
     optimizer = torch.optim.LBFGS(unknowns.values(), max_iter=100, line_search_fn="strong_wolfe")
 
     def loss() -> torch.Tensor:
@@ -39,5 +39,4 @@ def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     dtype = next(iter(context.likelihood.unknowns().values())).dtype
     matched = context.likelihood.with_unknowns({name: u.detach().to(dtype) for name, u in unknowns.items()})
-    posterior.context = replace(context, likelihood=matched)
-    return posterior
+    return posterior.with_context(likelihood=matched)

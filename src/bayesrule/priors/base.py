@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor, nn
 
+from bayesrule.modules import Parameters
 from bayesrule.naming import Named
+from bayesrule.structures import Structure
 
 
 class Prior(Named, ABC):
-    """A density over a module's named parameters."""
+    """A density over a module's named parameters.
+
+    ``learnt``: whether it is what earlier data have taught, whose strength no evidence of new data should rescale
+    unasked.
+    """
+
+    learnt: ClassVar[bool] = False
 
     @abstractmethod
     def resolve(self, module: nn.Module) -> Prior:
@@ -27,3 +36,11 @@ class Prior(Named, ABC):
         ``mean`` and ``std`` are flat vectors over the parameters that ``like`` names, in its order.
         """
         return None
+
+    def gaussian(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Structure]:
+        """The mean and the precision of some parameters, by name and in their order, in float64; an error for a prior
+        that is no Gaussian."""
+        raise ValueError(
+            f"the prior must be Gaussian here, not {self.name!r}: take br.priors.Gaussian or a Gaussian posterior; "
+            'methods "map", "swag" and "bbb" take any prior'
+        )

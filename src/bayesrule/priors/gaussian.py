@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bayesrule.modules import Parameters, parameters
+from bayesrule.modules import Parameters, flatten, parameters
 from bayesrule.priors.independent import Independent, Value
+from bayesrule.structures import Diagonal
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,18 @@ class Gaussian(Independent):
         pieces = _pieces(*self.bound(like), [w.numel() for w in like.values()])
         return _Divergence.apply(pieces, mean, std)  # type: ignore[no-untyped-call]
 
+    def gaussian(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Diagonal]:
+        """The means, and 1/scale² on a diagonal.
+
+        >>> Gaussian(0.5).resolve(nn.Linear(1, 1)).gaussian({"bias": torch.zeros(1)})[1].values
+        tensor([4.], dtype=torch.float64)
+        """
+        scales, means = (
+            {name: _filled(value, w) for (name, w), value in zip(parameters.items(), values, strict=True)}
+            for values in self.bound(parameters)
+        )
+        return means, Diagonal(flatten(scales) ** -2)
+
     def sample(self, module: nn.Module, generator: torch.Generator | None = None) -> Parameters:
         """One draw of all the module's parameters."""
         prior = self.resolve(module)
@@ -54,6 +67,11 @@ class Gaussian(Independent):
             name: prior.mean[name] + prior.scale[name] * torch.randn(w.shape, generator=generator, dtype=w.dtype)
             for name, w in parameters(module).items()
         }
+
+
+def _filled(value: Value, like: Tensor) -> Tensor:
+    """A number, or a tensor of them, for each weight of a parameter, in float64."""
+    return torch.as_tensor(value, dtype=torch.float64, device=like.device).expand(like.shape)
 
 
 def _centred(w: Tensor, mean: Value) -> Tensor:

@@ -9,8 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from bayesrule.modules import flatten, parameters, unflatten
+from bayesrule.modules import Parameters, flatten, parameters, unflatten
 from bayesrule.priors.base import Prior
+from bayesrule.structures import Structure
+from bayesrule.structures.blocks import joined
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,11 @@ class Product(Prior):
     name: ClassVar[str] = "product"
     parts: tuple[Prior, ...]
     names: tuple[tuple[str, ...], ...]
+
+    @property
+    def learnt(self) -> bool:  # type: ignore[override]
+        """Whether a part is."""
+        return any(part.learnt for part in self.parts)
 
     @classmethod
     def of(cls, *pairs: tuple[Prior, Sequence[str]]) -> Product:
@@ -69,6 +76,19 @@ class Product(Prior):
             total = total + piece
         return total
 
+    def gaussian(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Structure]:
+        """Those of the parts, if all are Gaussian; a part is cut where another's parameters are between its own."""
+        means: Parameters = {}
+        found: list[tuple[list[str], Structure]] = []
+        for part, own in self._split(parameters):
+            for run in _neighbours(list(parameters), own):
+                mean, precision = part.gaussian({name: own[name] for name in run})
+                means |= mean
+                found.append((run, precision))
+        order = list(parameters)
+        found.sort(key=lambda piece: order.index(piece[0][0]))
+        return {name: means[name] for name in order}, joined([precision for _, precision in found])
+
     def _split(self, named: Mapping[str, Tensor]) -> list[tuple[Prior, dict[str, Tensor]]]:
         """The parts that have something among the named parameters, each with what it has."""
         pieces = [
@@ -80,3 +100,21 @@ class Product(Prior):
             missing = next(name for name in named if all(name not in own for _, own in pieces))
             raise ValueError(f"no part of the prior is for parameter {missing!r}")
         return [(part, own) for part, own in pieces if own]
+
+
+def _neighbours(order: Sequence[str], own: Mapping[str, Tensor]) -> list[list[str]]:
+    """The names of a part in runs that follow one another in the order.
+
+    >>> _neighbours(["a", "b", "c"], {"a": torch.zeros(1), "c": torch.zeros(1)})
+    [['a'], ['c']]
+    """
+    runs: list[list[str]] = []
+    last = -2
+    for index, name in enumerate(order):
+        if name not in own:
+            continue
+        if index != last + 1:
+            runs.append([])
+        runs[-1].append(name)
+        last = index
+    return runs

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
-from bayesrule.modules import flatten, parameters
+from bayesrule.modules import Parameters, flatten, parameters
 from bayesrule.priors.base import Prior
-from bayesrule.structures import Structure
+from bayesrule.structures import Dense, Structure
+from bayesrule.structures.blocks import joined
+from bayesrule.structures.sums import SMALL
 
 
 @dataclass(frozen=True, eq=False)
 class Structured(Prior):
-    """p(w) = N(w; mean, Σ) with Σ stored as a `Structure` over the flat vector of ``mean``'s parameters."""
+    """p(w) = N(w; mean, Λ⁻¹) with the precision Λ as a `Structure` over the flat vector of ``mean``'s parameters.
+
+    >>> from bayesrule.structures import Diagonal
+    >>> prior = Structured({"w": torch.ones(2)}, Diagonal(torch.tensor([4.0, 1.0])))
+    >>> prior.log_prob({"w": torch.ones(2)}) - prior.log_prob({"w": torch.zeros(2)})  # ½ (4 + 1)
+    tensor(2.5000)
+    """
 
     name: ClassVar[str] = "structured"
+    learnt: ClassVar[bool] = True
     mean: dict[str, Tensor]
-    covariance: Structure
+    precision: Structure
 
     def resolve(self, module: nn.Module) -> Structured:
         """Check that the module has these parameters."""
@@ -34,17 +45,55 @@ class Structured(Prior):
         return self
 
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """log N(w; mean, Σ)."""
-        difference = flatten({name: parameters[name] - m for name, m in self.mean.items()})
-        return self.covariance.log_prob(difference)
+        """log N(w; mean, Λ⁻¹), worked out in the precision of Λ."""
+        away = flatten({name: parameters[name] - m for name, m in self.mean.items()})
+        exact = away.to(self.precision.diagonal.dtype)
+        return (self._at_mean - 0.5 * self.precision.quadratic(exact)).to(away.dtype)
+
+    @cached_property
+    def _at_mean(self) -> Tensor:
+        """log N(mean; mean, Λ⁻¹): the same at every step of a fit."""
+        nowhere = torch.zeros_like(self.precision.diagonal)
+        return self.precision.log_prob(nowhere)
 
     def divergence(self, mean: Tensor, std: Tensor, like: Mapping[str, Tensor]) -> Tensor | None:
-        """½(tr Σ⁻¹S + dᵀΣ⁻¹d − P + log |Σ| − log |S|) with S = diag(std²) and d the distance of the means.
+        """½(tr ΛS + dᵀΛd − P − log |Λ| − log |S|) with S = diag(std²) and d the distance of the means.
 
         Of all parameters together; of some of them it is None.
         """
         if list(like) != list(self.mean):
             return None
-        trace = (self.covariance.precision_diagonal * std.square()).sum()
-        total = trace + self.covariance.quadratic(mean - flatten(self.mean)) - std.numel() + self.covariance.logdet()
-        return 0.5 * total - std.log().sum()
+        exact = self.precision.diagonal.dtype
+        away, squares = (mean - flatten(self.mean)).to(exact), std.square().to(exact)
+        trace = (self.precision.diagonal * squares).sum()
+        total = trace + self.precision.quadratic(away) - std.numel() - self._logdet
+        return (0.5 * total).to(std.dtype) - std.log().sum()
+
+    @cached_property
+    def _logdet(self) -> Tensor:
+        return self.precision.logdet()
+
+    def gaussian(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Structure]:
+        """The mean, and the precision given all other parameters."""
+        mean = {name: self.mean[name].double() for name in parameters}
+        if list(parameters) == list(self.mean):
+            return mean, self.precision
+        runs = list(_runs(list(self.mean.items()), set(parameters)))
+        if len(runs) > 1 and self.precision.size <= SMALL:
+            index = torch.cat([torch.arange(start, stop) for start, stop in runs])
+            return mean, Dense(self.precision.dense()[index][:, index])
+        return mean, joined([self.precision.part(start, stop) for start, stop in runs])
+
+
+def _runs(named: Sequence[tuple[str, Tensor]], wanted: set[str]) -> Iterator[tuple[int, int]]:
+    """From where to where the wanted parameters are in the flat vector, those that follow one another together."""
+    start, end = None, 0
+    for name, tensor in named:
+        if name in wanted:
+            start = end if start is None else start
+        elif start is not None:
+            yield start, end
+            start = None
+        end += tensor.numel()
+    if start is not None:
+        yield start, end

@@ -1,6 +1,7 @@
-"""How a covariance is stored: what can be drawn from it, and what it costs to be far from its mean.
+"""How a precision matrix is stored, and the algebra of precisions.
 
-A structure describes a zero-mean Gaussian over one flat vector of P numbers.
+A structure is the precision Λ = Σ⁻¹ of a Gaussian over one flat vector of P numbers, or the curvature that is added to
+one: natural parameters add, so that Λ_posterior = Λ_prior + G/η is one line whatever the two structures are.
 """
 
 from __future__ import annotations
@@ -11,11 +12,19 @@ from bayesrule.structures.dense import Dense
 from bayesrule.structures.diagonal import Diagonal
 from bayesrule.structures.kronecker import Kronecker
 from bayesrule.structures.low_rank import LowRank
-from bayesrule.structures.scaled import Scaled
-from bayesrule.structures.spiked import Spiked
+from bayesrule.structures.relative import relative_eigenvalues
+from bayesrule.structures.sums import Sum
 
-AVAILABLE: dict[str, type[Structure]] = {
-    kind.name: kind for kind in (Diagonal, LowRank, Spiked, Kronecker, Dense, Blocks, Scaled)
-}
+AVAILABLE: dict[str, type[Structure]] = {kind.name: kind for kind in (Diagonal, LowRank, Kronecker, Dense, Blocks, Sum)}
 
-__all__ = ["AVAILABLE", "Blocks", "Dense", "Diagonal", "Kronecker", "LowRank", "Scaled", "Spiked", "Structure"]
+__all__ = [
+    "AVAILABLE",
+    "Blocks",
+    "Dense",
+    "Diagonal",
+    "Kronecker",
+    "LowRank",
+    "Structure",
+    "Sum",
+    "relative_eigenvalues",
+]

@@ -14,7 +14,11 @@ from bayesrule.naming import Named
 
 
 class Structure(Named, ABC):
-    """A covariance Σ over a vector of ``size`` numbers."""
+    """A precision Λ over a vector of ``size`` numbers: symmetric, and no eigenvalue is negative.
+
+    A curvature may be zero in some directions. It can be added, scaled and multiplied with; whatever needs Λ⁻¹ refuses
+    it until there is a prior beside it.
+    """
 
     @property
     @abstractmethod
@@ -24,47 +28,72 @@ class Structure(Named, ABC):
     @property
     @abstractmethod
     def diagonal(self) -> Tensor:
-        """The P marginal variances."""
+        """Λ_jj: inverse variances of each number given all others."""
 
     @property
     @abstractmethod
-    def precision_diagonal(self) -> Tensor:
-        """The diagonal of Σ⁻¹: inverse variances given all other numbers."""
-
-    @abstractmethod
-    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """``count`` draws from N(0, Σ), one a row."""
-
-    @abstractmethod
-    def quadratic(self, v: Tensor) -> Tensor:
-        """vᵀ Σ⁻¹ v for a vector v."""
-
-    @abstractmethod
-    def logdet(self) -> Tensor:
-        """log |Σ|."""
+    def variances(self) -> Tensor:
+        """(Λ⁻¹)_jj: the marginal variances."""
 
     @abstractmethod
     def multiply(self, v: Tensor) -> Tensor:
-        """Σ v for every vector v of [..., P], in the same shape."""
+        """Λ v for every vector v of [..., P]."""
+
+    @abstractmethod
+    def solve(self, v: Tensor) -> Tensor:
+        """Λ⁻¹ v for every vector v of [..., P]."""
+
+    @abstractmethod
+    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """``count`` draws from N(0, Λ⁻¹), one a row."""
+
+    @abstractmethod
+    def logdet(self) -> Tensor:
+        """log |Λ|."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """Λ itself, [P, P]."""
+
+    @abstractmethod
+    def part(self, start: int, stop: int) -> Structure:
+        """The rows and columns from ``start`` up to ``stop``: the precision of these numbers given the others."""
+
+    @abstractmethod
+    def __mul__(self, factor: float | Tensor) -> Structure:
+        """Λ times a positive number; a tensor hands gradients on."""
+
+    def __add__(self, other: Structure) -> Structure:
+        """Λ + Λ', in the simplest structure that holds the sum exactly; a `Sum` where there is none.
+
+        >>> from bayesrule.structures import Dense, Diagonal
+        >>> (Dense(torch.ones(2, 2)) + Diagonal(torch.tensor([1.0, 2.0]))).matrix
+        tensor([[2., 1.],
+                [1., 3.]])
+        """
+        from bayesrule.structures.algebra import add  # it knows all kinds, which know it
+
+        return add(self, other)
+
+    def quadratic(self, v: Tensor) -> Tensor:
+        """vᵀ Λ v for a vector v."""
+        return torch.dot(v, self.multiply(v))
 
     def variance_along(self, j: Tensor) -> Tensor:
-        """J Σ Jᵀ [..., K, K] for J [..., K, P]: the covariance of K numbers linear in the vector, such as outputs.
-
-        K products with Σ, and K²P operations more.
-        """
-        return j @ self.multiply(j).mT
-
-    def to(self, dtype: torch.dtype) -> Structure:
-        """The same in another precision."""
-        fields = {f.name: _to(getattr(self, f.name), dtype) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
-        return type(self)(**fields)
+        """J Λ⁻¹ Jᵀ [..., K, K] for J [..., K, P]: the covariance of K numbers linear in the vector, such as outputs."""
+        return j @ self.solve(j).mT
 
     def log_prob(self, v: Tensor) -> Tensor:
-        """log N(v; 0, Σ) = −½ (vᵀ Σ⁻¹ v + log |Σ| + P log 2π)."""
-        return -0.5 * (self.quadratic(v) + self.logdet() + self.size * math.log(2 * math.pi))
+        """log N(v; 0, Λ⁻¹) = −½ (vᵀ Λ v − log |Λ| + P log 2π)."""
+        return -0.5 * (self.quadratic(v) - self.logdet() + self.size * math.log(2 * math.pi))
+
+    def to(self, target: torch.dtype | torch.device | str) -> Structure:
+        """The same in another precision or on another device."""
+        fields = {f.name: _to(getattr(self, f.name), target) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return type(self)(**fields)
 
 
-def _to(value: Any, dtype: torch.dtype) -> Any:
+def _to(value: Any, target: Any) -> Any:
     if isinstance(value, list):
-        return [_to(each, dtype) for each in value]
-    return value.to(dtype) if isinstance(value, Tensor | Structure) else value
+        return [_to(each, target) for each in value]
+    return value.to(target) if isinstance(value, Tensor | Structure) else value

@@ -1,4 +1,4 @@
-"""Every number with every other: Σ⁻¹ = L Lᵀ."""
+"""Every number with every other."""
 
 from __future__ import annotations
 
@@ -16,105 +16,129 @@ ROUNDING = 1e-4  # of a matrix's largest entry or eigenvalue: more than this is 
 
 @dataclass(frozen=True, eq=False)
 class Dense(Structure):
-    """Σ = (L Lᵀ)⁻¹ with L = ``factor``, the lower triangular Cholesky factor of the precision.
+    """Λ = ``matrix``, which is symmetric.
 
-    The precision is what a Laplace approximation has, and it is not inverted: a draw and a product with Σ are
-    triangular solves. O(P²) to store, to draw, for a product or a quadratic form; O(P³) once for the diagonal.
+    It is never inverted: a draw and Λ⁻¹v are triangular solves with the factor L, L Lᵀ = Λ. P² numbers to store, O(P³)
+    once for the factor, then O(P²) for a draw or a solve.
 
-    >>> Dense(torch.tensor([[2.0, 0.0], [1.0, 1.0]])).quadratic(torch.tensor([1.0, 1.0]))
-    tensor(10.)
+    >>> Dense(torch.tensor([[4.0, 2.0], [2.0, 2.0]])).factor
+    tensor([[2., 0.], [1., 1.]])
     """
 
     name: ClassVar[str] = "dense"
-    factor: Tensor
+    matrix: Tensor
 
     def __post_init__(self) -> None:
-        square("factor", self.factor)
-        if bool(self.factor.triu(1).any()):
-            raise ValueError("factor must be lower triangular, but there are numbers above its diagonal; transpose it?")
-        if not bool((self.factor.diagonal() > 0).all()):
-            least = float(self.factor.diagonal().min())
-            raise ValueError(f"factor must have a positive diagonal, not {least:.3g}; see Dense.of_precision")
+        check_symmetric("matrix", self.matrix)
         # row after row in memory, as it comes back from a file, so that kernels add in the same order, to the bit
-        object.__setattr__(self, "factor", self.factor.contiguous())
-
-    @classmethod
-    def of_precision(cls, matrix: Tensor) -> Dense:
-        """Σ = matrix⁻¹, factorised in float64 and kept in the matrix's dtype: O(P³).
-
-        >>> Dense.of_precision(torch.tensor([[4.0, 2.0], [2.0, 2.0]])).factor
-        tensor([[2., 0.], [1., 1.]])
-        """
-        precise = symmetric("the precision", matrix)
-        factor, failure = torch.linalg.cholesky_ex(precise)
-        if int(failure):
-            least = float(torch.linalg.eigvalsh(precise)[0])
-            rule = "the precision must be positive definite, but its smallest eigenvalue is"
-            raise ValueError(f"{rule} {least:.3g}; add more than {max(-least, 0):.3g} to its diagonal")
-        return cls(factor.to(matrix.dtype))
+        object.__setattr__(self, "matrix", self.matrix.contiguous())
 
     @property
     def size(self) -> int:
         """P."""
-        return len(self.factor)
-
-    @cached_property
-    def diagonal(self) -> Tensor:
-        """Σ_i (L⁻¹)_ij²."""
-        identity = torch.eye(self.size, dtype=self.factor.dtype)
-        return torch.linalg.solve_triangular(self.factor, identity, upper=False).square().sum(0)
+        return len(self.matrix)
 
     @property
-    def precision_diagonal(self) -> Tensor:
-        """Σ_i L_ji²."""
-        return self.factor.square().sum(1)
+    def diagonal(self) -> Tensor:
+        """That of the matrix."""
+        return self.matrix.diagonal()
+
+    @cached_property
+    def factor(self) -> Tensor:
+        """The lower triangular L with L Lᵀ = Λ, found in float64 in units in which the diagonal is one.
+
+        Where rounding hides the smallest eigenvalues beside the largest, P·ε of the diagonal is added.
+        """
+        precise = self.matrix.double()
+        scale = precise.diagonal().clamp(min=torch.finfo(torch.float64).tiny).sqrt()
+        unit = precise / scale[:, None] / scale
+        found, failure = torch.linalg.cholesky_ex(unit)
+        if int(failure) and bool((precise.diagonal() > 0).all()):
+            slack = len(unit) * torch.finfo(torch.float64).eps
+            found, failure = torch.linalg.cholesky_ex(unit + slack * torch.eye(len(unit)).to(unit))
+        if int(failure):
+            least = float(torch.linalg.eigvalsh(precise.detach())[0])
+            rule = "the precision must be positive definite, but its smallest eigenvalue is"
+            raise ValueError(f"{rule} {least:.3g}; add a prior, or more than {max(-least, 0):.3g} to its diagonal")
+        return (scale[:, None] * found).to(self.matrix.dtype)
+
+    @cached_property
+    def variances(self) -> Tensor:
+        """Σ_i (L⁻¹)_ij²: O(P³)."""
+        identity = torch.eye(self.size, dtype=self.matrix.dtype, device=self.matrix.device)
+        return torch.linalg.solve_triangular(self.factor, identity, upper=False).square().sum(0)
+
+    def multiply(self, v: Tensor) -> Tensor:
+        """Λ v."""
+        return v @ self.matrix
+
+    def solve(self, v: Tensor) -> Tensor:
+        """L⁻ᵀ (L⁻¹ v): 2P² operations a vector."""
+        half = self._half(v.reshape(-1, self.size))
+        return torch.linalg.solve_triangular(self.factor.T.to(v.dtype), half, upper=True).T.reshape(v.shape)
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """L⁻ᵀ ε with ε ~ N(0, I)."""
-        noise = torch.randn(count, self.size, generator=generator, dtype=self.factor.dtype)
+        like = self.matrix
+        noise = torch.randn(count, self.size, generator=generator, dtype=like.dtype, device=like.device)
         return torch.linalg.solve_triangular(self.factor.T, noise.T, upper=True).T
 
-    def quadratic(self, v: Tensor) -> Tensor:
-        """‖Lᵀ v‖²."""
-        return (v @ self.factor).square().sum()
-
     def logdet(self) -> Tensor:
-        """−2 Σ_j log L_jj."""
-        return -2 * self.factor.diagonal().log().sum()
+        """2 Σ_j log L_jj."""
+        return 2 * self.factor.diagonal().log().sum()
 
-    def multiply(self, v: Tensor) -> Tensor:
-        """L⁻ᵀ (L⁻¹ v): two triangular solves, 2P² operations a vector."""
-        half = torch.linalg.solve_triangular(self.factor, v.reshape(-1, self.size).T, upper=False)
-        return torch.linalg.solve_triangular(self.factor.T, half, upper=True).T.reshape(v.shape)
+    def dense(self) -> Tensor:
+        """As it is."""
+        return self.matrix
+
+    def part(self, start: int, stop: int) -> Dense:
+        """A block on the diagonal."""
+        return Dense(self.matrix[start:stop, start:stop])
+
+    def __mul__(self, factor: float | Tensor) -> Dense:
+        """The matrix times the factor."""
+        return Dense(self.matrix * factor)
 
     def variance_along(self, j: Tensor) -> Tensor:
         """A Aᵀ with A = (L⁻¹ Jᵀ)ᵀ: one triangular solve for all rows, KP² + K²P operations."""
-        half = torch.linalg.solve_triangular(self.factor, j.reshape(-1, self.size).T, upper=False).T.reshape(j.shape)
+        half = self._half(j.reshape(-1, self.size)).T.reshape(j.shape)
         return half @ half.mT
 
+    def _half(self, rows: Tensor) -> Tensor:
+        """L⁻¹ of every row, as columns."""
+        return torch.linalg.solve_triangular(self.factor.to(rows.dtype), rows.T, upper=False)
 
-def square(what: str, matrix: Tensor) -> None:
+    def clipped(self) -> Dense:
+        """Without eigenvalues below zero, as rounding leaves them in a sum of squares.
+
+        >>> Dense(torch.diag(torch.tensor([2.0, -1e-9]))).clipped().diagonal
+        tensor([2., 0.])
+        """
+        values, vectors = torch.linalg.eigh(self.matrix.double())
+        return Dense(((vectors * values.clamp(min=0)) @ vectors.T).to(self.matrix.dtype))
+
+
+def check_square(what: str, matrix: Tensor) -> None:
     """Refuse what is not a square matrix of floats."""
     if matrix.dim() != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.is_floating_point():
         raise ValueError(f"{what} must be a square matrix of floats, not {list(matrix.shape)} {matrix.dtype}")
 
 
-def symmetric(what: str, matrix: Tensor) -> Tensor:
-    """½(M + Mᵀ) in float64, if M is a square matrix, finite, and symmetric up to rounding.
+def check_symmetric(what: str, matrix: Tensor) -> None:
+    """Refuse a matrix that is not finite, or not symmetric up to the rounding of single precision.
 
-    >>> symmetric("M", torch.tensor([[1.0, 2.0], [3.0, 1.0]]))
+    >>> check_symmetric("M", torch.tensor([[1.0, 2.0], [3.0, 1.0]]))
     Traceback (most recent call last):
     ValueError: M must be symmetric, but [0, 1] is 2 and [1, 0] is 3; is it a transposed or unfinished sum?
     """
-    square(what, matrix)
+    check_square(what, matrix)
     if not bool(matrix.isfinite().all()):
         row, column = (~matrix.isfinite()).nonzero()[0].tolist()
         where = f"[{row}, {column}] is {float(matrix[row, column])}"
         raise ValueError(f"{what} must be finite, but {where}; are the network's weights and the data finite?")
-    precise = matrix.double()
-    apart = (precise - precise.T).abs()
-    if bool(apart.max() > ROUNDING * precise.abs().max()):
-        row, column = divmod(int(apart.argmax()), len(precise))
-        entries = f"[{row}, {column}] is {precise[row, column]:.6g} and [{column}, {row}] is {precise[column, row]:.6g}"
+    apart = (matrix - matrix.T).abs()
+    if bool(apart.max() > ROUNDING * matrix.abs().max()):
+        row, column = divmod(int(apart.argmax()), len(matrix))
+        above, below = float(matrix[row, column]), float(matrix[column, row])
+        entries = f"[{row}, {column}] is {above:.6g} and [{column}, {row}] is {below:.6g}"
         raise ValueError(f"{what} must be symmetric, but {entries}; is it a transposed or unfinished sum?")
-    return (precise + precise.T) / 2

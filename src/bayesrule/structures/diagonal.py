@@ -1,4 +1,4 @@
-"""Independent numbers: Σ = diag(v)."""
+"""Independent numbers: Λ = diag(values)."""
 
 from __future__ import annotations
 
@@ -13,48 +13,65 @@ from bayesrule.structures.base import Structure
 
 @dataclass(frozen=True, eq=False)
 class Diagonal(Structure):
-    """Σ = diag(variance): P numbers to store, P to draw.
+    """Λ = diag(values): P numbers to store, P to draw.
 
-    >>> Diagonal(torch.tensor([4.0, 1.0])).quadratic(torch.tensor([2.0, 1.0]))
-    tensor(2.)
+    >>> Diagonal(torch.tensor([0.25, 1.0])).variances
+    tensor([4., 1.])
     """
 
     name: ClassVar[str] = "diagonal"
-    variance: Tensor
+    values: Tensor
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 1:
+            raise ValueError(f"values must be one vector, not {list(self.values.shape)}: flatten them")
 
     @property
     def size(self) -> int:
         """P."""
-        return self.variance.numel()
+        return len(self.values)
 
     @property
     def diagonal(self) -> Tensor:
-        """The variances themselves."""
-        return self.variance
+        """The values."""
+        return self.values
 
     @property
-    def precision_diagonal(self) -> Tensor:
-        """1 / variance_j."""
-        return 1 / self.variance
-
-    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """√v ∘ ε with ε ~ N(0, I)."""
-        noise = torch.randn(count, self.size, generator=generator, dtype=self.variance.dtype)
-        return noise.mul_(self.variance.sqrt())
-
-    def quadratic(self, v: Tensor) -> Tensor:
-        """Σ_j v_j² / variance_j."""
-        return (v.square() / self.variance).sum()
-
-    def logdet(self) -> Tensor:
-        """Σ_j log variance_j."""
-        return self.variance.log().sum()
+    def variances(self) -> Tensor:
+        """1 / values."""
+        return 1 / self.values
 
     def multiply(self, v: Tensor) -> Tensor:
-        """variance ∘ v: P operations a vector."""
-        return v * self.variance
+        """values ∘ v."""
+        return v * self.values
+
+    def solve(self, v: Tensor) -> Tensor:
+        """v / values."""
+        return v / self.values
+
+    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """ε / √values with ε ~ N(0, I)."""
+        values = self.values
+        noise = torch.randn(count, self.size, generator=generator, dtype=values.dtype, device=values.device)
+        return noise.mul_(values.rsqrt())
+
+    def logdet(self) -> Tensor:
+        """Σ_j log values_j."""
+        return self.values.log().sum()
+
+    def dense(self) -> Tensor:
+        """diag(values)."""
+        return self.values.diag()
+
+    def part(self, start: int, stop: int) -> Diagonal:
+        """Some of the values."""
+        return Diagonal(self.values[start:stop])
+
+    def __mul__(self, factor: float | Tensor) -> Diagonal:
+        """Every value times the factor: one for all, or one for each."""
+        return Diagonal(self.values * factor)
 
     def variance_along(self, j: Tensor) -> Tensor:
-        """A Aᵀ with A = J ∘ √variance: K²P operations."""
-        scaled = j * self.variance.sqrt()
+        """A Aᵀ with A = J / √values: K²P operations."""
+        scaled = j * self.values.rsqrt().to(j.dtype)
         return scaled @ scaled.mT

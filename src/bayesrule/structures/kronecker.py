@@ -1,120 +1,224 @@
-"""The rows of a matrix apart from its columns: Σ = (U ⊗ V) diag(variance) (U ⊗ V)ᵀ."""
+"""The rows of a matrix apart from its columns: Λ = Σ_k B_k ⊗ A_k + diag(D)."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from bayesrule.structures.base import Structure
-from bayesrule.structures.dense import ROUNDING, square, symmetric
+from bayesrule.structures.dense import ROUNDING, Dense, check_symmetric
 
 
 @dataclass(frozen=True, eq=False)
 class Kronecker(Structure):
-    """Σ = (U ⊗ V) diag(vec variance) (U ⊗ V)ᵀ over a weight W [O, I], row after row in the vector.
+    """Λ = Σ_k B_k ⊗ A_k + diag(D) over a weight W [O, I], row after row in the vector.
 
-    U = ``left`` [O, O] and V = ``right`` [I, I] hold orthonormal eigenvectors in their columns, ``variance`` [O, I] is
-    positive. A convolution's weight [O, C, H, W] is one with I = C·H·W. With ``bias`` the last column of W is a layer's
-    bias, which comes after the weight in the vector (`to_matrix`). O² + I² + OI numbers to store; O(O²I + OI²)
-    operations for a draw, a product, a quadratic form or all marginal variances. The OI × OI matrix is never made.
+    ``lefts``: the B_k [O, O], of a layer's outputs. ``rights``: the A_k [I, I], of its inputs. ``values``: D, a number
+    for each of the vector, such as a prior's precisions. A convolution's weight [O, C, H, W] is one with I = C·H·W.
+    With ``bias`` the last column of W is a layer's bias, which comes after the weight in the vector (`to_matrix`).
 
-    >>> one = Kronecker(torch.eye(1), torch.eye(2), torch.tensor([[4.0, 1.0]]))
-    >>> one.quadratic(torch.tensor([2.0, 1.0]))
-    tensor(2.)
+    Products with Λ are exact. For Λ⁻¹, log |Λ| and draws, W is taken to the eigenvectors of B̄ = Σ_k tr(A_k) B_k and
+    Ā = Σ_k tr(B_k) A_k, in units in which D is about one, and what Λ has off its diagonal there is left out. This is
+    exact for one product and a D with one number for the weight and one for the bias; for several products whose B_k,
+    or whose A_k, are multiples of each other; and close where they are nearly so.
+
+    K(O² + I²) + OI numbers to store, O(O³ + I³) once, O(O²I + OI²) for a draw or a solve.
+
+    >>> both = Kronecker([2 * torch.eye(1)], [torch.diag(torch.tensor([3.0, 0.0]))], torch.ones(2))
+    >>> both.diagonal, both.variances.float()
+    (tensor([7., 1.]), tensor([0.1429, 1.0000]))
     """
 
     name: ClassVar[str] = "kronecker"
-    left: Tensor
-    right: Tensor
-    variance: Tensor
+    lefts: list[Tensor]
+    rights: list[Tensor]
+    values: Tensor
     bias: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("left", "right"):
-            square(name, getattr(self, name))
-            orthonormal(name, getattr(self, name))
-        shape = [len(self.left), len(self.right)]
-        if list(self.variance.shape) != shape:
-            raise ValueError(f"variance must have the shape {shape} of left and right, not {list(self.variance.shape)}")
-        if not bool((self.variance > 0).all()):
-            raise ValueError(f"variance must be positive, not {float(self.variance.min()):.3g}")
-        for name in ("left", "right", "variance"):  # in memory as it comes back from a file: the same to the bit
-            object.__setattr__(self, name, getattr(self, name).contiguous())
+        if len(self.lefts) != len(self.rights) or not self.lefts:
+            counts = f"{len(self.lefts)} and {len(self.rights)}"
+            raise ValueError(f"lefts and rights must be as many, at least one each, not {counts}")
+        for name in ("lefts", "rights"):
+            for index, factor in enumerate(getattr(self, name)):
+                check_symmetric(f"{name}[{index}]", factor)
+            # in memory as they come back from a file, so that kernels add in the same order, to the bit
+            object.__setattr__(self, name, [factor.contiguous() for factor in getattr(self, name)])
+        rows, columns = self.shape
+        if list(self.values.shape) != [rows * columns]:
+            raise ValueError(f"values must be {rows} × {columns} in one vector, not {list(self.values.shape)}")
 
     @classmethod
-    def of_factors(
-        cls, left: Tensor, right: Tensor, scale: float = 1.0, precision: float = 1.0, bias: bool = False
-    ) -> Kronecker:
-        """Σ = (scale · B ⊗ A + precision · I)⁻¹ of B = ``left`` [O, O] and A = ``right`` [I, I], exactly.
+    def of(cls, left: Tensor, right: Tensor, bias: bool = False) -> Kronecker:
+        """B ⊗ A."""
+        return cls([left], [right], left.new_zeros(len(left) * len(right)), bias)
 
-        With B = U diag(β) Uᵀ and A = V diag(α) Vᵀ, variance_oi = 1/(scale · β_o α_i + precision): O(O³ + I³), in
-        float64, kept in the dtype of B. Eigenvalues that rounding left below zero count as zero.
-
-        >>> Kronecker.of_factors(torch.eye(2), 3 * torch.eye(1), scale=2.0, precision=4.0).variance
-        tensor([[0.1000], [0.1000]])
-        """
-        if not (math.isfinite(scale) and scale >= 0):
-            raise ValueError(f"scale must be finite and not negative, not {scale}")
-        if not math.isfinite(precision):
-            raise ValueError(f"precision must be one finite number, not {precision}")
-        (beta, u), (alpha, v) = eigen("left", left), eigen("right", right)
-        total = scale * beta[:, None] * alpha + precision
-        if not bool((total > 0).all()):
-            rule = "scale · left ⊗ right + precision must be positive definite, but its smallest eigenvalue is"
-            raise ValueError(f"{rule} {float(total.min()):.3g}; precision must be above 0, not {precision:.3g}")
-        return cls(u.to(left.dtype), v.to(left.dtype), total.reciprocal().to(left.dtype), bias)
+    @property
+    def shape(self) -> tuple[int, int]:
+        """O and I."""
+        return len(self.lefts[0]), len(self.rights[0])
 
     @property
     def size(self) -> int:
         """P = O·I."""
-        return self.variance.numel()
+        return len(self.values)
 
     @property
     def diagonal(self) -> Tensor:
-        """(U∘U) variance (V∘V)ᵀ."""
-        return self._marginal(self.variance)
-
-    @property
-    def precision_diagonal(self) -> Tensor:
-        """(U∘U) (1/variance) (V∘V)ᵀ."""
-        return self._marginal(1 / self.variance)
-
-    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """W = U (√variance ∘ E) Vᵀ with E ~ N(0, I)."""
-        noise = torch.randn(count, *self.variance.shape, generator=generator, dtype=self.variance.dtype)
-        return self._from_eigen(noise.mul_(self.variance.sqrt()))
-
-    def quadratic(self, v: Tensor) -> Tensor:
-        """Σ_oi (Uᵀ W V)_oi² / variance_oi for v = vec W."""
-        return (self._to_eigen(v).square() / self.variance).sum()
-
-    def logdet(self) -> Tensor:
-        """Σ_oi log variance_oi."""
-        return self.variance.log().sum()
+        """Σ_k diag(B_k) diag(A_k)ᵀ + D."""
+        pairs = zip(self.lefts, self.rights, strict=True)
+        outer = torch.stack([torch.outer(left.diagonal(), right.diagonal()) for left, right in pairs])
+        return to_vector(outer.sum(0), self.bias) + self.values
 
     def multiply(self, v: Tensor) -> Tensor:
-        """vec U (variance ∘ Uᵀ W V) Vᵀ for v = vec W: O(O²I + OI²) operations a vector."""
-        return self._from_eigen(self._to_eigen(v) * self.variance)
+        """vec Σ_k B_k W A_k + D ∘ v for v = vec W."""
+        w = self._matrix(v)
+        total = v * self.values
+        for left, right in zip(self.lefts, self.rights, strict=True):
+            total = total + to_vector(left @ (w @ right), self.bias)
+        return total
+
+    @property
+    def variances(self) -> Tensor:
+        """(left ∘ left) (1/values) (right ∘ right)ᵀ in the `basis`."""
+        left, right, values = self.basis
+        return to_vector(left.square() @ (1 / values) @ right.square().T, self.bias)
+
+    def solve(self, v: Tensor) -> Tensor:
+        """Divided by the values of the `basis`."""
+        left, right, values = (part.to(v.dtype) for part in self.basis)
+        inside = (left.T @ (self._matrix(v) @ right)) / values
+        return to_vector(left @ (inside @ right.T), self.bias)
+
+    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """W = left (E/√values) rightᵀ with E ~ N(0, I)."""
+        left, right, values = self.basis
+        noise = torch.randn(count, *self.shape, generator=generator, dtype=values.dtype, device=values.device)
+        return to_vector(left @ (noise.mul_(values.rsqrt()) @ right.T), self.bias)
+
+    def logdet(self) -> Tensor:
+        """Σ_oi log values_oi − 2 I log |left| − 2 O log |right|."""
+        (left, right, values), (rows, columns) = self.basis, self.shape
+        volume = columns * torch.linalg.slogdet(left)[1] + rows * torch.linalg.slogdet(right)[1]
+        return values.log().sum() - 2 * volume
+
+    def dense(self) -> Tensor:
+        """The sum of the products, in the order of the vector."""
+        rows, columns = self.shape
+        index = to_vector(torch.arange(self.size, device=self.values.device).view(rows, columns), self.bias)
+        pairs = zip(self.lefts, self.rights, strict=True)
+        total = torch.stack([torch.kron(left, right) for left, right in pairs]).sum(0)
+        return total[index][:, index] + self.values.diag()
+
+    def part(self, start: int, stop: int) -> Structure:
+        """The weight alone, the bias alone, or any other rows and columns written out."""
+        cut = self.size - len(self.lefts[0]) if self.bias else self.size
+        if (start, stop) == (0, self.size):
+            return self
+        if (start, stop) == (0, cut):
+            return Kronecker(self.lefts, [right[:-1, :-1] for right in self.rights], self.values[:cut])
+        return Dense(self.dense()[start:stop, start:stop])
+
+    def __mul__(self, factor: float | Tensor) -> Kronecker:
+        """The first factors and D times the factor."""
+        return Kronecker([left * factor for left in self.lefts], self.rights, self.values * factor, self.bias)
+
+    def plus_diagonal(self, values: Tensor) -> Kronecker:
+        """Λ + diag(values)."""
+        return Kronecker(self.lefts, self.rights, self.values + values, self.bias)
+
+    def plus_products(self, other: Kronecker) -> Kronecker:
+        """Λ + Λ'; a product that shares a factor with one that is there, up to a number, is added to it."""
+        lefts, rights = list(self.lefts), list(self.rights)
+        for left, right in zip(other.lefts, other.rights, strict=True):
+            for k in range(len(lefts)):
+                if (ratio := _ratio(left, lefts[k])) is not None:
+                    rights[k] = rights[k] + ratio * right
+                    break
+                if (ratio := _ratio(right, rights[k])) is not None:
+                    lefts[k] = lefts[k] + ratio * left
+                    break
+            else:
+                lefts.append(left)
+                rights.append(right)
+        return Kronecker(lefts, rights, self.values + other.values, self.bias)
 
     def variance_along(self, j: Tensor) -> Tensor:
-        """A Aᵀ with rows A_k = vec √variance ∘ Uᵀ J_k V: O(K(O²I + OI²) + K²OI) operations, as much memory as J."""
-        half = (self._to_eigen(j) * self.variance.sqrt()).flatten(-2)
+        """A Aᵀ with rows A_k = vec (leftᵀ J_k right)/√values: O(K(O²I + OI²) + K²OI) operations."""
+        left, right, values = (part.to(j.dtype) for part in self.basis)
+        half = ((left.T @ (self._matrix(j) @ right)) * values.rsqrt()).flatten(-2)
         return half @ half.mT
 
-    def _to_eigen(self, v: Tensor) -> Tensor:
-        """Uᵀ W V of vec W [..., P], as [..., O, I]."""
-        return self.left.T @ (to_matrix(v, len(self.left), len(self.right), self.bias) @ self.right)
+    def _matrix(self, v: Tensor) -> Tensor:
+        return to_matrix(v, *self.shape, self.bias)
 
-    def _from_eigen(self, w: Tensor) -> Tensor:
-        """Vec U W Vᵀ [..., P] of W [..., O, I]."""
-        return to_vector(self.left @ (w @ self.right.T), self.bias)
+    @cached_property
+    def basis(self) -> tuple[Tensor, Tensor, Tensor]:
+        """left [O, O], right [I, I] and values [O, I] with (left ⊗ right)ᵀ Λ (left ⊗ right) ≈ diag(values), in float64.
 
-    def _marginal(self, numbers: Tensor) -> Tensor:
-        return to_vector(self.left.square() @ numbers @ self.right.square().T, self.bias)
+        Gradients go through the values alone: to first order a change of Λ moves them as if the vectors stood still.
+        """
+        with torch.no_grad():
+            rows, columns = _units(self._matrix(self.values.double()))
+            lefts, rights = _scaled(self.lefts, rows), _scaled(self.rights, columns)
+            left = _eigenvectors("lefts", _pooled(lefts, rights)) / rows[:, None]
+            right = _eigenvectors("rights", _pooled(rights, lefts)) / columns[:, None]
+        values = self.values_in(left, right)
+        if not bool((values > 0).all()):
+            least = float(values.min())
+            raise ValueError(f"the precision must be positive definite, but has an eigenvalue {least:.3g}; add a prior")
+        return left, right, values
+
+    def values_in(self, left: Tensor, right: Tensor) -> Tensor:
+        """The diagonal of (left ⊗ right)ᵀ Λ (left ⊗ right), [O, I], where rounding below zero counts as zero."""
+        found = left.square().T @ self._matrix(self.values.to(left.dtype)) @ right.square()
+        for b, a in zip(self.lefts, self.rights, strict=True):
+            outputs = (left * (b.to(left.dtype) @ left)).sum(0).clamp(min=0)
+            inputs = (right * (a.to(right.dtype) @ right)).sum(0).clamp(min=0)
+            found = found + torch.outer(outputs, inputs)
+        return found
+
+
+def _units(values: Tensor) -> tuple[Tensor, Tensor]:
+    """√r and √c for which r_o c_i is nearest to D [O, I] in logs; ones where D has zeros."""
+    if not bool((values > 0).all()):
+        return values.new_ones(len(values)), values.new_ones(values.shape[1])
+    logs = values.log()
+    middle = logs.mean() / 2
+    return ((logs.mean(1) - middle) / 2).exp(), ((logs.mean(0) - middle) / 2).exp()
+
+
+def _scaled(factors: list[Tensor], units: Tensor) -> list[Tensor]:
+    """The factors in these units, in float64."""
+    return [factor.double() / units[:, None] / units for factor in factors]
+
+
+def _pooled(factors: list[Tensor], weights: list[Tensor]) -> Tensor:
+    """Σ_k tr(weights_k) factors_k."""
+    return torch.stack([w.trace() * f for f, w in zip(factors, weights, strict=True)]).sum(0)
+
+
+def _eigenvectors(what: str, matrix: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+    if bool(values[0] < -ROUNDING * values.abs().max()):
+        rule = f"{what} must be positive semi-definite, but the smallest eigenvalue is {float(values[0]):.3g}"
+        raise ValueError(f"{rule} and the largest {float(values[-1]):.3g}; is it a sum of outer products?")
+    return vectors
+
+
+def _ratio(factor: Tensor, other: Tensor) -> float | None:
+    """c with factor = c · other up to rounding, if there is one."""
+    norm = torch.linalg.vector_norm(other)
+    if not float(norm):
+        return None
+    ratio = (factor * other).sum() / norm.square()
+    apart = torch.linalg.vector_norm(factor - ratio * other)
+    same = bool(apart <= 16 * torch.finfo(factor.dtype).eps * torch.linalg.vector_norm(factor))
+    return float(ratio) if same and float(ratio) > 0 else None
 
 
 def to_matrix(vector: Tensor, rows: int, columns: int, bias: bool) -> Tensor:
@@ -138,21 +242,3 @@ def to_vector(matrix: Tensor, bias: bool) -> Tensor:
     tensor([0., 1., 2., 3., 4., 5.])
     """
     return torch.cat([matrix[..., :-1].flatten(-2), matrix[..., -1]], -1) if bias else matrix.flatten(-2)
-
-
-def orthonormal(what: str, matrix: Tensor) -> None:
-    """A cheap look, O(n²): all columns of length one."""
-    norms = matrix.square().sum(0)
-    if not bool(((norms - 1).abs() < 0.01).all()):
-        worst = float(norms[(norms - 1).abs().argmax()].sqrt())
-        rule = f"{what} must hold orthonormal columns, but one has length {worst:.3g}"
-        raise ValueError(f"{rule}; for the factors of a curvature use Kronecker.of_factors")
-
-
-def eigen(what: str, matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, not below zero, and eigenvectors in float64."""
-    values, vectors = torch.linalg.eigh(symmetric(what, matrix))
-    if bool(values[0] < -ROUNDING * values.abs().max()):
-        rule = f"{what} must be positive semi-definite, but its smallest eigenvalue is {float(values[0]):.3g}"
-        raise ValueError(f"{rule} and its largest {float(values[-1]):.3g}; is it a sum of outer products?")
-    return values.clamp(min=0), vectors

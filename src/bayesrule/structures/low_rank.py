@@ -1,4 +1,4 @@
-"""A few directions on top of independent numbers: Σ = diag(v) + F Fᵀ."""
+"""A few directions on top of independent numbers."""
 
 from __future__ import annotations
 
@@ -9,67 +9,163 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from bayesrule.naming import unknown
 from bayesrule.structures.base import Structure
+
+FORMS = ("precision", "covariance")
 
 
 @dataclass(frozen=True, eq=False)
 class LowRank(Structure):
-    """Σ = diag(variance) + F Fᵀ with a P × K factor F: O(PK) to store and draw, O(PK²) to solve.
+    """M = diag(``values``) + F Fᵀ with F = ``factor`` [P, K]; ``of`` says whether M is the precision or the covariance.
 
-    >>> one = LowRank(torch.ones(3), torch.zeros(3, 1))
-    >>> one.logdet()
-    tensor(0.)
+    The stiffest directions of a curvature are those of a precision, the path of an optimiser that of a covariance; each
+    stays what it is, since the inverse of M loses digits where directions are many times stiffer than the rest. O(PK)
+    to store; O(PK²) once, then O(PK) for everything.
+
+    >>> path = LowRank(torch.ones(2), torch.tensor([[2.0], [0.0]]), of="covariance")
+    >>> path.variances, path.diagonal
+    (tensor([5., 1.]), tensor([0.2000, 1.0000]))
     """
 
     name: ClassVar[str] = "low-rank"
-    variance: Tensor
+    values: Tensor
     factor: Tensor
+    of: str = "precision"
+
+    def __post_init__(self) -> None:
+        if self.of not in FORMS:
+            raise unknown("form of a low-rank matrix", self.of, FORMS)
+        if self.factor.ndim != 2 or len(self.factor) != len(self.values):
+            rule = f"factor must have a row for each of the {len(self.values)} values"
+            raise ValueError(f"{rule}, not the shape {list(self.factor.shape)}")
+        # in memory as it comes back from a file, so that kernels add in the same order, to the bit
+        object.__setattr__(self, "factor", self.factor.contiguous())
 
     @property
     def size(self) -> int:
         """P."""
-        return self.variance.numel()
+        return len(self.values)
 
     @property
     def diagonal(self) -> Tensor:
-        """variance_j + Σ_k F_jk²."""
-        return self.variance + self.factor.square().sum(1)
+        """That of the precision."""
+        return self._own_diagonal if self.of == "precision" else self._inverse_diagonal
 
-    @cached_property
-    def precision_diagonal(self) -> Tensor:
-        """By Woodbury: 1/v_j − ‖row j of D⁻¹F L⁻ᵀ‖², where LLᵀ = I + FᵀD⁻¹F."""
-        scaled = self.factor / self.variance[:, None]
-        inner = torch.linalg.solve_triangular(self._cholesky, scaled.T, upper=False)
-        return 1 / self.variance - inner.square().sum(0)
-
-    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """√v ∘ ε₁ + F ε₂ with independent standard normal ε₁, ε₂."""
-        dtype = self.variance.dtype
-        own = torch.randn(count, self.size, generator=generator, dtype=dtype).mul_(self.variance.sqrt())
-        common = torch.randn(count, self.factor.shape[1], generator=generator, dtype=dtype)
-        return own.addmm_(common, self.factor.T)
-
-    def quadratic(self, v: Tensor) -> Tensor:
-        """By Woodbury: vᵀD⁻¹v − ‖L⁻¹FᵀD⁻¹v‖², where LLᵀ = I + FᵀD⁻¹F."""
-        scaled = v / self.variance
-        inner = torch.linalg.solve_triangular(self._cholesky, (self.factor.T @ scaled)[:, None], upper=False)
-        return v @ scaled - inner.square().sum()
-
-    def logdet(self) -> Tensor:
-        """log |D| + log |I + FᵀD⁻¹F|."""
-        return self.variance.log().sum() + 2 * self._cholesky.diagonal().log().sum()
+    @property
+    def variances(self) -> Tensor:
+        """The diagonal of the covariance."""
+        return self._inverse_diagonal if self.of == "precision" else self._own_diagonal
 
     def multiply(self, v: Tensor) -> Tensor:
-        """variance ∘ v + F (Fᵀ v): O(PK) operations a vector."""
-        return v * self.variance + (v @ self.factor) @ self.factor.T
+        """Λ v."""
+        return self._times(v) if self.of == "precision" else self._over(v)
+
+    def solve(self, v: Tensor) -> Tensor:
+        """Λ⁻¹ v."""
+        return self._over(v) if self.of == "precision" else self._times(v)
+
+    def logdet(self) -> Tensor:
+        """± (Σ_j log values_j + log |I + Fᵀ diag(1/values) F|)."""
+        scaled = self.factor * self.values.rsqrt()[:, None]
+        inner = torch.eye(scaled.shape[1], dtype=scaled.dtype, device=scaled.device) + scaled.T @ scaled
+        own = self.values.log().sum() + torch.linalg.slogdet(inner)[1]
+        return own if self.of == "precision" else -own
+
+    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """√values ∘ ε₁ + F ε₂ for a covariance; (M^½)⁻ᵀ ε, by its few stiff directions, for a precision."""
+        like, size = self.values, (count, self.size)
+        noise = torch.randn(size, generator=generator, dtype=like.dtype, device=like.device)
+        if self.of == "covariance":
+            rank = self.factor.shape[1]
+            common = torch.randn(count, rank, generator=generator, dtype=like.dtype, device=like.device)
+            return noise.mul_(like.sqrt()).addmm_(common, self.factor.T)
+        vectors, spikes = self._spikes
+        across, along = _split(noise, vectors)
+        return (across + (along * spikes.rsqrt()) @ vectors.T) * like.rsqrt()
+
+    def dense(self) -> Tensor:
+        """M or its inverse."""
+        matrix = self.values.diag() + self.factor @ self.factor.T
+        return matrix if self.of == "precision" else torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+
+    def part(self, start: int, stop: int) -> Structure:
+        """The rows in question; the precision that a covariance has there is again low rank."""
+        if self.of == "precision":
+            return LowRank(self.values[start:stop], self.factor[start:stop])
+        values, factor = _inverted(self.values, self.factor)
+        return _less(values[start:stop], factor[start:stop])
+
+    def __mul__(self, factor: float | Tensor) -> LowRank:
+        """Λ times the factor."""
+        by = torch.as_tensor(factor, dtype=self.values.dtype, device=self.values.device)
+        by = by if self.of == "precision" else 1 / by
+        return LowRank(self.values * by, self.factor * by.sqrt(), self.of)
+
+    def plus_diagonal(self, values: Tensor) -> LowRank:
+        """Λ + diag(values): low rank again, in the same form."""
+        if self.of == "precision":
+            return LowRank(self.values + values, self.factor)
+        own, factor = _inverted(self.values, self.factor)
+        return _less(own + values, factor)
 
     def variance_along(self, j: Tensor) -> Tensor:
-        """A Aᵀ + B Bᵀ with A = J ∘ √variance and B = J F: one product with F, none with Fᵀ."""
-        own, common = j * self.variance.sqrt(), j @ self.factor
-        return own @ own.mT + common @ common.mT
+        """J Λ⁻¹ Jᵀ, in two parts: none is the difference of large numbers."""
+        if self.of == "covariance":
+            own, common = j * self.values.sqrt().to(j.dtype), j @ self.factor.to(j.dtype)
+            return own @ own.mT + common @ common.mT
+        vectors, spikes = (t.to(j.dtype) for t in self._spikes)
+        across, along = _split(j * self.values.rsqrt().to(j.dtype), vectors)
+        return across @ across.mT + (along / spikes) @ along.mT
+
+    @property
+    def _own_diagonal(self) -> Tensor:
+        return self.values + self.factor.square().sum(1)
 
     @cached_property
-    def _cholesky(self) -> Tensor:
-        rank = self.factor.shape[1]
-        inner = self.factor.T @ (self.factor / self.variance[:, None])
-        return torch.linalg.cholesky(inner + torch.eye(rank, dtype=inner.dtype))
+    def _inverse_diagonal(self) -> Tensor:
+        vectors, spikes = self._spikes
+        return (1 - vectors.square() @ (1 - 1 / spikes)) / self.values
+
+    def _times(self, v: Tensor) -> Tensor:
+        """M v."""
+        return v * self.values + (v @ self.factor) @ self.factor.T
+
+    def _over(self, v: Tensor) -> Tensor:
+        """M⁻¹ v."""
+        root = self.values.rsqrt().to(v.dtype)
+        vectors, spikes = (t.to(v.dtype) for t in self._spikes)
+        across, along = _split(v * root, vectors)
+        return (across + (along / spikes) @ vectors.T) * root
+
+    @cached_property
+    def _spikes(self) -> tuple[Tensor, Tensor]:
+        """Orthonormal Q [P, K] and e [K] with M = √values (I + Q diag(e − 1) Qᵀ) √values."""
+        if not bool((self.values > 0).all()):
+            least = float(self.values.min())
+            raise ValueError(f"values must be positive for an inverse, but one is {least:.3g}; add a prior")
+        vectors, sizes, _ = torch.linalg.svd(self.factor * self.values.rsqrt()[:, None], full_matrices=False)
+        return vectors, 1 + sizes.square()
+
+
+def _split(v: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """(I − QQᵀ) v and Qᵀ v; taken off twice, since large spikes would bring out what rounding leaves of Qᵀ v."""
+    along = v @ vectors
+    across = v - along @ vectors.T
+    return across - (across @ vectors) @ vectors.T, along
+
+
+def _inverted(values: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """a, B with (diag(values) + F Fᵀ)⁻¹ = diag(a) − B Bᵀ, in float64: Woodbury's identity."""
+    values, factor = values.double(), factor.double()
+    scaled = factor / values[:, None]
+    inner = torch.eye(factor.shape[1]).to(factor) + factor.T @ scaled
+    return 1 / values, torch.linalg.solve_triangular(torch.linalg.cholesky(inner), scaled.T, upper=False).T
+
+
+def _less(values: Tensor, factor: Tensor) -> LowRank:
+    """The precision diag(values) − B Bᵀ, as the covariance that it has."""
+    scaled = factor / values[:, None]
+    inner = torch.eye(factor.shape[1]).to(factor) - factor.T @ scaled
+    half = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), scaled.T, upper=False).T
+    return LowRank(1 / values, half, of="covariance")

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
-from bayesrule import likelihoods, methods, priors
+from bayesrule import likelihoods, methods, priors, seeds
 from bayesrule.data import Arrays, Batch, Data, as_data
 from bayesrule.data.splits import hold_out
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Method, Plan
+from bayesrule.methods import Method, Noise, Plan
 from bayesrule.naming import unknown
 from bayesrule.priors import Prior
 from bayesrule.sweeps.job import Job, Where, the_store
@@ -146,8 +146,8 @@ def _length(data: Data, epochs: int | None, batch_size: int | None) -> tuple[int
 def _rehearse(task: Task, settings: Settings) -> None:
     """Start the method, so that what is wrong with every trial is an error before the first."""
     steps = task.data.steps(settings.batch_size)
-    with torch.random.fork_rng(devices=[]):
-        settings.method.start(task, Plan(settings.epochs, steps, settings.batch_size))
+    with seeds.untouched(task.device):
+        settings.method.start(task, Plan(settings.epochs, steps, settings.batch_size), Noise.on(task.device))
 
 
 def _cut(data: Data, val: Any, seed: int) -> tuple[Data, Batch]:

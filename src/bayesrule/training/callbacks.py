@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+
+from torch import Tensor
+
+
+class LazyLogs(Mapping[str, float]):
+    """Logs that stay on the device until someone looks.
+
+    >>> logs = LazyLogs({"loss": torch.tensor(0.5)})
+    >>> logs["loss"], dict(logs)
+    (0.5, {'loss': 0.5})
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = tensors
+
+    def __getitem__(self, name: str) -> float:
+        return float(self._tensors[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
 
 
 @dataclass(frozen=True)
 class Progress:
     """Where a fit stands after a step.
 
-    ``logs`` are this step's; ``history`` has one entry per finished epoch: means of the logs, and ``val_nll`` where
-    the fit was given validation data.
+    ``logs`` are this step's; they are on the device still, and reading one waits for it. ``history`` has one entry per
+    finished epoch: means of the logs, and ``val_nll`` where the fit was given validation data.
     """
 
     step: int
@@ -19,7 +42,7 @@ class Progress:
     epoch: int
     epochs: int
     epoch_ended: bool
-    logs: dict[str, float]
+    logs: Mapping[str, float]
     history: list[dict[str, float]]
 
 

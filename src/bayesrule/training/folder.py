@@ -18,22 +18,27 @@ from bayesrule.posteriors import Posterior, load
 
 
 class Folder:
-    """A directory that belongs to one run; ``every``: seconds between checkpoints."""
+    """A directory that belongs to one run.
 
-    def __init__(self, path: str | Path, every: float = 30.0) -> None:
-        self.path, self.every = Path(path), every
+    ``every``: seconds between checkpoints. ``claimed``: whether somebody has made sure that it holds no other run.
+    """
+
+    def __init__(self, path: str | Path, every: float = 30.0, claimed: bool = False) -> None:
+        self.path, self.every, self.claimed = Path(path), every, claimed
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.posterior = self.path / "posterior.safetensors"
         self._last = time.monotonic()
 
     def claim(self) -> None:
         """Refuse a directory that holds another run."""
+        if self.claimed:
+            return
         for path in (self.posterior, self.checkpoint):
             if path.exists():
                 raise FileExistsError(
                     f"{self.path} holds another run ({path.name}): resume it, delete it, or choose another directory"
                 )
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.claimed = True
 
     def due(self) -> bool:
         """Whether it is time for a checkpoint."""

@@ -1,8 +1,8 @@
 """Fit and resume.
 
 Randomness is a function of the seed and of where the fit stands: the order of an epoch of (seed, epoch), the noise of
-a step of (seed, step). A checkpoint therefore needs no generator state, and a resumed fit repeats the uninterrupted
-one to the bit.
+a step of (seed, step), and of the process for noise of its own. A checkpoint therefore needs no generator state, and a
+resumed fit repeats the uninterrupted one to the bit.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -20,22 +20,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule import __version__, likelihoods, methods, modules, priors, processes
+from bayesrule import __version__, likelihoods, methods, modules, naming, priors, processes, seeds
 from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Learner, Method, Plan
-from bayesrule.naming import to_spec
+from bayesrule.methods import Learner, Method, Needs, Noise, Plan
+from bayesrule.methods.base import Logs
 from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
-from bayesrule.task import Task, default_prior
-from bayesrule.training.callbacks import Callback, Progress
+from bayesrule.task import Task
+from bayesrule.training.callbacks import Callback, LazyLogs, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.matching import check, hold_out
 from bayesrule.training.settings import DATA, Settings, default_batch_size, default_epochs
 
-START, ORDER, NOISE, END, HELD = range(5)  # what a seed is for
+START, ORDER, NOISE, END, HELD, SHARED = range(6)  # what a seed is for
+MANY = 1000  # steps after which logs on a device are read, however long the epoch
 
 
 class Diverged(FloatingPointError):
@@ -56,6 +57,7 @@ def fit(
     val: Any = None,
     callbacks: Sequence[Callback] = (),
     out: str | Path | Folder | None = None,
+    precision: str | None = None,
 ) -> Posterior:
     """From a module and data to a posterior.
 
@@ -76,6 +78,7 @@ def fit(
             None: for that purpose a tenth, or up to a fifth of few data, from 100 examples on; 0: nothing.
         callbacks: called with a `Progress` after each step.
         out: a directory for checkpoints and the posterior; `resume` continues from it.
+        precision: ``"bfloat16"`` trains with forward passes under torch's autocast; None: in the model's own dtype.
 
     >>> X = torch.linspace(-1, 1, 64)[:, None]
     >>> posterior = fit(nn.Linear(1, 1), (X, 2 * X[:, 0]), method=methods.MAP(lr=0.05), epochs=200)
@@ -85,7 +88,7 @@ def fit(
     data = as_data(train)
     size = default_batch_size(data.n) if batch_size is None else batch_size
     settings = Settings(
-        methods.choose(method),
+        naming.choose("method", method, methods.AVAILABLE, Method),
         None if likelihood is None else likelihoods.choose(likelihood),
         None if prior is None else priors.choose(prior),
         temperature,
@@ -93,13 +96,13 @@ def fit(
         size,
         seed,
         val if val is None or isinstance(val, int | float) else DATA,
+        precision,
     )
     folder = Folder(out) if isinstance(out, str | Path) else out
     run = _Run.create(model, data, settings, val, callbacks, folder)
     if folder is not None and not processes.rank():
         folder.claim()
-    with on_sigterm() as termination:
-        return run.go(termination)
+    return run.go()
 
 
 @processes.joined()
@@ -128,8 +131,7 @@ def resume(
     if run.fingerprints["val"] != saved["val"]:
         raise ValueError(f"{folder.path}: val is not that of the run; a resumed fit needs the same")
     run.restore(saved)
-    with on_sigterm() as termination:
-        return run.go(termination)
+    return run.go()
 
 
 @dataclass
@@ -138,16 +140,19 @@ class _Run:
 
     task: Task
     plan: Plan
+    noise: Noise
     learner: Learner
     settings: Settings
     fingerprints: dict[str, str | None]
     held: Batch | None
     callbacks: Sequence[Callback]
     folder: Folder | None
+    rank: int
+    count: int  # of processes
     step: int = 0
     stop: bool = False
-    sums: dict[str, float] = field(default_factory=dict)
-    history: list[dict[str, float]] = field(default_factory=list)
+    unread: list[Logs] = field(default_factory=list)  # of the last steps, on the device still
+    sums: dict[str, float] = field(default_factory=dict)  # of the logs of this epoch that were read
     seconds: float = 0.0
 
     @classmethod
@@ -160,121 +165,144 @@ class _Run:
         callbacks: Sequence[Callback],
         folder: Folder | None,
     ) -> _Run:
-        task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature)
-        held: Batch | None
-        if settings.val == DATA:
-            held = as_data(val).raw()
-            check(task, held)
-        else:
-            assert not isinstance(settings.val, str)
-            spare = settings.method.holds_out(task, settings.epochs)
-            task, held = hold_out(task, spare, settings.val, mixed(settings.seed, HELD))
-        settings.method.check_held(held is not None)
-        plan = Plan(settings.epochs, task.data.steps(settings.batch_size), settings.batch_size)
-        with _seeded(settings.seed, START):
-            learner = settings.method.start(task, plan)
+        """Everything checked, the method started."""
+        task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.precision)
+        needs = settings.method.needs(task, settings.epochs)
+        held = None
+        if settings.val is not None or needs.held_out != "none":
+            task, held = _held_out(task, needs, settings, val)
+        size = task.data.n if needs.full_batch else settings.batch_size
+        plan = Plan(settings.epochs, task.data.steps(size), size)
+        if needs.full_batch and plan.steps_per_epoch > 1:
+            raise ValueError(
+                f"{settings.method.name} takes all data in one step, but the DataLoader makes {plan.steps_per_epoch} "
+                "batches of them: give (X, y) or a Dataset"
+            )
+        noise = Noise.on(task.device)
+        rank, seed = processes.rank(), settings.seed
+        with seeds.untouched(task.device):
+            noise.seed(mixed(seed, START), mixed(seed, START, 1 + rank))
+            learner = settings.method.start(task, plan, noise)
         fingerprints = {
             "data": None if folder is None else data.fingerprint(),
             "val": as_data(val).fingerprint() if folder is not None and settings.val == DATA else None,
         }
-        return cls(task, plan, learner, settings, fingerprints, held, callbacks, folder)
+        many = processes.count()
+        return cls(task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many)
 
-    def go(self, termination: Termination) -> Posterior:
+    def go(self) -> Posterior:
         """All epochs that are left, then the posterior."""
-        if self.step == 0:
+        if self.step == 0 and self.folder is not None:
             self._checkpoint()
-        with torch.random.fork_rng(devices=[]):
+        # with nothing to save, and nobody who would wait, a signal is obeyed at once
+        watching = nullcontext() if self.folder is None and self.count == 1 else on_sigterm()
+        with seeds.untouched(self.task.device), watching as termination:
             while self.step < self.plan.steps and not (self.stop and self.step % self.plan.steps_per_epoch == 0):
                 self._epoch(self.step // self.plan.steps_per_epoch, termination)
-        return self._finish()
+            posterior = self._known(lambda: self.learner.conclude(self.held))
+        posterior = posterior.with_context(info=posterior.context.info | self._story())
+        if self.folder is not None and not self.rank:
+            self.folder.finish(posterior)
+        return posterior
 
-    def _epoch(self, epoch: int, termination: Termination) -> None:
+    def _epoch(self, epoch: int, termination: Termination | None) -> None:
         """What is left of one epoch."""
         began = time.perf_counter() - self.seconds
-        for batch in self._left_of(epoch):
-            torch.default_generator.manual_seed(mixed(self.settings.seed, NOISE, self.step, *self._mine))
-            logs = self._learn(batch.share(processes.rank(), processes.count()), epoch)
+        batches = self.task.data.batches(self.plan.batch_size, mixed(self.settings.seed, ORDER, epoch))
+        done = self.step - epoch * self.plan.steps_per_epoch
+        for batch in islice(batches, done, None):
+            mine = batch if self.count == 1 else batch.share(self.rank, self.count)
+            logs = self._learn(mine.to(self.task.device), epoch)
             self.seconds = time.perf_counter() - began
             self._tell(logs, epoch)
-            ending = processes.any_of(termination.requested)
+            ending = termination is not None and processes.any_of(termination.requested)
             if self.folder is not None and (ending or self.folder.due()):
                 self._checkpoint()
             if ending:
                 raise SystemExit(143)
 
-    @property
-    def _mine(self) -> tuple[int, ...]:
-        """What makes the noise of this process another than that of the first."""
-        return (processes.rank(),) if processes.rank() else ()
-
-    def _left_of(self, epoch: int) -> Iterator[Any]:
-        """The batches of an epoch that have not been learnt from."""
-        batches = self.task.batches(self.plan.batch_size, mixed(self.settings.seed, ORDER, epoch))
-        return islice(batches, self.step - epoch * self.plan.steps_per_epoch, None)
-
-    def _learn(self, batch: Batch, epoch: int) -> dict[str, float]:
+    def _learn(self, batch: Batch, epoch: int) -> Logs:
         """One step of the learner; what breaks it is said with the step."""
+        seed, own = self.settings.seed, (self.rank,) if self.rank else ()
+        self.noise.seed(mixed(seed, SHARED, self.step), mixed(seed, NOISE, self.step, *own))
         try:
-            logs = {name: value.item() for name, value in self.learner.step(batch).items()}
+            logs = self.learner.step(batch)
         except FloatingPointError as error:
             raise Diverged(f"step {self.step} (epoch {epoch}): {error}{self._last_good()}") from error
-        if not math.isfinite(logs["loss"]):
-            raise Diverged(
-                f"the loss is {logs['loss']} at step {self.step} (epoch {epoch}){self._last_good()}; "
-                "check the inputs for extreme values, or lower the learning rate"
-            )
+        self.step += 1
+        self.unread.append(logs)
+        if self.task.device.type in modules.PROMPT or len(self.unread) == MANY:
+            self._read_logs()
         return logs
+
+    def _read_logs(self) -> None:
+        """Add the logs of the last steps up, and refuse a loss among them that is not finite."""
+        if not self.unread:
+            return
+        values = iter(torch.stack([value for logs in self.unread for value in logs.values()]).tolist())
+        for step, logs in enumerate(self.unread, self.step - len(self.unread)):
+            for name in logs:
+                value = next(values)
+                self.sums[name] = self.sums.get(name, 0.0) + value
+                if name == "loss" and not math.isfinite(value):
+                    raise Diverged(
+                        f"the loss is {value} at step {step} (epoch {step // self.plan.steps_per_epoch})"
+                        f"{self._last_good()}; check the inputs for extreme values, or lower the learning rate"
+                    )
+        self.unread = []
 
     def _last_good(self) -> str:
         return "" if self.folder is None else f"; the last good checkpoint is {self.folder.checkpoint}"
 
-    def _tell(self, logs: dict[str, float], epoch: int) -> None:
-        """Count the step, close the epoch where it ends, call the callbacks, and note if one asks to stop."""
-        self.step += 1
+    def _tell(self, logs: Logs, epoch: int) -> None:
+        """Close the epoch where it ends, call the callbacks, and note if one asks to stop."""
         ended = self.step % self.plan.steps_per_epoch == 0
-        for name, value in logs.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
+        history = self.plan.history
         if ended:
-            self.history.append({name: total / self.plan.steps_per_epoch for name, total in self.sums.items()})
+            self._read_logs()
+            history.append({name: total / self.plan.steps_per_epoch for name, total in self.sums.items()})
             self.sums = {}
             if self.held is not None and self.settings.val is not None:
-                nll = -self._posterior(glance=True).predict(self.held.x).log_prob(self.held.y).mean()
-                self.history[-1]["val_nll"] = nll.item()
-        progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, logs, self.history)
-        self.stop = processes.any_of(any([callback(progress) for callback in self.callbacks])) or self.stop
+                posterior = match(self._known(self.learner.posterior), self.held)
+                history[-1]["val_nll"] = -float(posterior.predict(self.held.x).log_prob(self.held.y).mean())
+        if self.callbacks:
+            progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, LazyLogs(logs), history)
+            answers = [callback(progress) for callback in self.callbacks]
+            self.stop = self.stop or any(answers)
+        if ended and self.count > 1:
+            self.stop = processes.any_of(self.stop)
 
-    def _state(self) -> Tree:
-        """The learner's state, if its weights are finite still."""
-        state = self.learner.state_dict()
-        known = {name for name, t in modules.fixed(self.task.model).items() if not _finite(t)}  # -inf masks, say
-        if not _finite(state, known):
+    def _known(self, ask: Callable[[], Posterior]) -> Posterior:
+        """What the learner knows, if it is finite; its draws depend on the seed alone."""
+        self.noise.seed(mixed(self.settings.seed, END), mixed(self.settings.seed, END, 1 + self.rank))
+        try:
+            posterior = ask()
+        except FloatingPointError as error:
+            raise Diverged(f"after step {self.step}: {error}{self._last_good()}") from error
+        self._check_finite(posterior.state())
+        return posterior
+
+    def _check_finite(self, state: Tree) -> None:
+        infinite = [name for name, t in modules.fixed(self.task.model).items() if not _finite(t)]  # -inf masks, say
+        if not _finite(state, infinite):
             raise Diverged(f"the weights are no longer finite after step {self.step}{self._last_good()}")
-        return state
-
-    def _posterior(self, glance: bool = False) -> Posterior:
-        self._state()
-        with _seeded(self.settings.seed, END):
-            if glance:
-                return self._matched(self.learner.glance())
-            posterior = self.learner.posterior()
-            return posterior if self.held is None else self.learner.settle(posterior, self.held)
-
-    def _matched(self, posterior: Posterior) -> Posterior:
-        return posterior if self.held is None else match(posterior, self.held)
 
     def _checkpoint(self) -> None:
-        if self.folder is None or processes.rank():
+        self._read_logs()
+        if self.folder is None or self.rank:
             return
+        learner = self.learner.state_dict()
+        self._check_finite(learner)
         self.folder.save(
             {
                 "settings": self.settings.state(),
                 **self.fingerprints,
                 "signature": modules.signature(self.task.model),
-                "learner": self._state(),
+                "learner": learner,
                 "step": self.step,
                 "stop": self.stop,
                 "sums": self.sums,
-                "history": self.history,
+                "history": self.plan.history,
                 "seconds": self.seconds,
             }
         )
@@ -282,23 +310,42 @@ class _Run:
     def restore(self, saved: Tree) -> None:
         """Go back to a checkpoint."""
         self.learner.load_state_dict(saved["learner"])
-        self.step, self.stop, self.sums, self.history = saved["step"], saved["stop"], saved["sums"], saved["history"]
-        self.seconds = saved["seconds"]
+        self.plan.history[:] = saved["history"]
+        self.step, self.stop, self.sums, self.seconds = saved["step"], saved["stop"], saved["sums"], saved["seconds"]
 
-    def _finish(self) -> Posterior:
-        posterior = self._posterior()
-        posterior.info.update(
-            self.settings.state() | self.fingerprints,
-            likelihood=self.task.likelihood.name,
-            prior=to_spec(self.settings.prior or default_prior(self.task.likelihood)),
-            n=self.task.data.n,
-            history=self.history,
-            seconds=self.seconds,
-            versions={"bayesrule": __version__, "python": platform.python_version(), "torch": str(torch.__version__)},
+    def _story(self) -> dict[str, Any]:
+        """How the posterior came about."""
+        return {
+            **self.settings.state(),
+            **self.fingerprints,
+            "likelihood": self.task.likelihood.name,
+            "prior": naming.to_spec(self.task.belief),
+            "n": self.task.data.n,
+            "history": self.plan.history,
+            "seconds": self.seconds,
+            "versions": {
+                "bayesrule": __version__,
+                "python": platform.python_version(),
+                "torch": str(torch.__version__),
+            },
+        }
+
+
+def _held_out(task: Task, needs: Needs, settings: Settings, val: Any) -> tuple[Task, Batch | None]:
+    """The task on the data that are left to train on, and what is held out, in the user's units."""
+    held: Batch | None
+    if settings.val == DATA:
+        held = as_data(val).raw()
+        check(task, held)
+    else:
+        assert not isinstance(settings.val, str)
+        task, held = hold_out(task, settings.val, mixed(settings.seed, HELD))
+    if needs.held_out == "must" and held is None:
+        raise ValueError(
+            f"{settings.method.name} needs held-out data for what its fields ask, and fewer than 100 examples or a "
+            "loader cannot spare any: give val=(X, y), or change the fields"
         )
-        if self.folder is not None and not processes.rank():
-            self.folder.finish(posterior)
-        return posterior
+    return task, held
 
 
 def _finite(tree: Tree, known: Collection[str] = ()) -> bool:
@@ -308,11 +355,3 @@ def _finite(tree: Tree, known: Collection[str] = ()) -> bool:
     if isinstance(tree, dict):
         return all(_finite(value, known) for name, value in tree.items() if name not in known)
     return all(_finite(value, known) for value in tree) if isinstance(tree, list | tuple) else True
-
-
-@contextmanager
-def _seeded(*key: int) -> Iterator[None]:
-    """Within this block torch's default generator depends on the key alone; the user's own state is kept."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(mixed(*key))  # torch.manual_seed takes a stack trace each time
-        yield

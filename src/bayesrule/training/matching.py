@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import torch
@@ -15,15 +14,15 @@ FEWEST = 100  # examples below which none can be spared
 ENOUGH = 40  # held-out examples that tell the noise to about a tenth: its relative error is 1/√(2·40)
 
 
-def hold_out(task: Task, spare: bool, share: float | None, seed: int) -> tuple[Task, Batch | None]:
+def hold_out(task: Task, share: float | None, seed: int) -> tuple[Task, Batch | None]:
     """The task on most of its data, and the rest in the user's units.
 
-    ``share`` None: if some are to be spared, a tenth, up to a fifth if a tenth is less than `ENOUGH`; nothing
-    for fewer than `FEWEST` examples. Data behind a loader are not cut.
+    ``share`` None: a tenth, up to a fifth if a tenth is less than `ENOUGH`; nothing for fewer than `FEWEST` examples.
+    Data behind a loader are not cut.
     """
     n, data = task.data.n, task.data
     if share is None:
-        share = max(0.1, min(0.2, ENOUGH / n)) if spare and n >= FEWEST else 0.0
+        share = max(0.1, min(0.2, ENOUGH / n)) if n >= FEWEST else 0.0
     elif not 0 <= share < 1:
         raise ValueError(f"val must be held-out data (X, y), or a share of the training data in [0, 1), not {share}")
     elif share and not isinstance(data, Arrays):
@@ -39,7 +38,9 @@ def check(task: Task, held: Batch) -> None:
     scaling = task.data.scaling
     x = inputs.each(lambda t: t[:1], held.x)
     x = x if scaling.inputs is None else inputs.each(scaling.inputs.forward, x)
+    x = inputs.each(lambda t: t.to(task.device), inputs.to(x, modules.dtype_of(task.model)))
+    buffers = modules.copies(dict(task.model.named_buffers()))  # which a pass may change
     with torch.no_grad():
-        outputs = modules.try_call(copy.deepcopy(task.model).eval(), inputs.to(x, modules.dtype_of(task.model)))
+        outputs = modules.try_call(task.model, x, state=buffers or None)
     y = held.y if scaling.targets is None else scaling.targets.forward(held.y)
     task.likelihood.check(outputs.expand(len(held.y), *outputs.shape[1:]), y)

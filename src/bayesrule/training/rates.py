@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from torch import nn
 
-from bayesrule import methods
+from bayesrule import methods, seeds
 from bayesrule.data import Batch
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Method, Plan
-from bayesrule.methods.gradient import UNKNOWNS, GradientLearner
-from bayesrule.optim import Group, Ramp
+from bayesrule.methods import Method, Noise, Plan
+from bayesrule.methods.gradient import GradientLearner, Trained
+from bayesrule.optim import Ramp
 from bayesrule.priors import Prior
 from bayesrule.task import Task
 from bayesrule.training.settings import default_batch_size
@@ -91,23 +90,25 @@ def range_test(
         raise ValueError(f"steps must be at least {2 * WINDOW}, not {steps}")
     task = Task.create(model, train, likelihood, prior)
     plan = Plan(1, steps, default_batch_size(task.data.n) if batch_size is None else batch_size)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        learner = methods.choose(method).start(task, plan)
+    noise = Noise.on(task.device)
+    with seeds.untouched(task.device):
+        noise.seed(shared=seed, own=seed)
+        learner = methods.choose(method).start(task, plan, noise)
         if not isinstance(learner, GradientLearner):
             raise ValueError(f"method must go by gradients, as map, mle and bbb do, not {methods.choose(method).name}")
-        learner.groups = _rising(learner.groups, low, high)
+        learner.trained = _rising(learner, low, high)
         losses = list(_losses(learner, islice(_batches(task, plan.batch_size, seed), steps)))
-    rates = [learner.groups[0].rate((step + 0.5) / steps) for step in range(len(losses))]
+    _, lr, ramp = learner.trained[0]
+    rates = [lr * ramp((step + 0.5) / steps) for step in range(len(losses))]
     return _read(np.array(rates), np.array(losses))
 
 
-def _rising(groups: list[Group], low: float, high: float) -> list[Group]:
-    factor = high / groups[0].full_rate
-    return [
-        group if group is UNKNOWNS else replace(group, lr=factor * group.full_rate, schedule=Ramp(low / high))
-        for group in groups
-    ]
+def _rising(learner: GradientLearner, low: float, high: float) -> list[Trained]:
+    """All groups at rising rates, but for the unknowns of the likelihood, which are the last."""
+    factor = high / learner.trained[0].lr
+    weights = len(learner.trained) - bool(learner.unknowns)
+    rising = [each._replace(lr=factor * each.lr, schedule=Ramp(low / high)) for each in learner.trained[:weights]]
+    return rising + learner.trained[weights:]
 
 
 def _batches(task: Task, size: int, seed: int) -> Iterator[Batch]:

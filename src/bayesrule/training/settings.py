@@ -30,6 +30,7 @@ class Settings:
     batch_size: int
     seed: int
     val: float | str | None
+    precision: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0)):

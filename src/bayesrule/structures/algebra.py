@@ -1,0 +1,113 @@
+"""Λ + Λ', for every two kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from bayesrule.structures.base import Structure
+from bayesrule.structures.blocks import Blocks, joined
+from bayesrule.structures.dense import Dense
+from bayesrule.structures.diagonal import Diagonal
+from bayesrule.structures.kronecker import Kronecker
+from bayesrule.structures.low_rank import LowRank
+from bayesrule.structures.sums import Sum
+
+
+def add(first: Structure, second: Structure) -> Structure:
+    """The sum in the simplest structure that holds it exactly.
+
+    | | diagonal | low rank | Kronecker | dense |
+    | --- | --- | --- | --- | --- |
+    | **diagonal** | diagonal | low rank | Kronecker | dense |
+    | **low rank** | | low rank of both, or a `Sum` if one is of a covariance | a `Sum` | dense |
+    | **Kronecker** | | | Kronecker with the products of both | dense |
+    | **dense** | | | | dense |
+
+    Blocks are added piece by piece, between the places at which both are cut.
+    """
+    if first.size != second.size:
+        raise ValueError(f"precisions must be of as many numbers to be added, not of {first.size} and {second.size}")
+    if isinstance(first, Sum) or isinstance(second, Sum):
+        return _into_sum(first, second)
+    if isinstance(first, Blocks) or isinstance(second, Blocks):
+        return _by_pieces(first, second)
+    return _pair(first, second) or _pair(second, first) or Sum([first, second])
+
+
+def _pair(first: Structure, second: Structure) -> Structure | None:
+    """The sum where ``first`` knows how to take in ``second``."""
+    if isinstance(second, Diagonal):
+        if isinstance(first, Diagonal):
+            return Diagonal(first.values + second.values)
+        if isinstance(first, LowRank | Kronecker):
+            return first.plus_diagonal(second.values)
+    if isinstance(first, Dense):
+        return Dense(first.matrix + second.dense())
+    if isinstance(first, Kronecker) and isinstance(second, Kronecker):
+        same = first.shape == second.shape and first.bias == second.bias
+        return first.plus_products(second) if same else None
+    if isinstance(first, LowRank) and isinstance(second, LowRank) and first.of == second.of == "precision":
+        return LowRank(first.values + second.values, torch.cat([first.factor, second.factor], 1))
+    return None
+
+
+def _into_sum(first: Structure, second: Structure) -> Structure:
+    """A sum with one more part, or with that part in the first of its parts that can take it in."""
+    parts = list(first.parts) if isinstance(first, Sum) else [first]
+    for new in second.parts if isinstance(second, Sum) else [second]:
+        for index, part in enumerate(parts):
+            both = part + new
+            if not isinstance(both, Sum):
+                parts[index] = both
+                break
+        else:
+            parts.append(new)
+    return parts[0] if len(parts) == 1 else Sum(parts)
+
+
+def _by_pieces(first: Structure, second: Structure) -> Structure:
+    """Piece by piece; a single piece of which one side is in blocks that the other is not is dense, or a `Sum`."""
+    found = []
+    for start, stop in pieces(first, second):
+        left, right = first.part(start, stop), second.part(start, stop)
+        if not isinstance(left, Blocks) and not isinstance(right, Blocks):
+            found.append(left + right)
+        elif isinstance(left, Dense) or isinstance(right, Dense):
+            found.append(Dense(left.dense() + right.dense()))
+        else:
+            found.append(Sum([left, right]))
+    return joined(found)
+
+
+def pieces(first: Structure, second: Structure) -> Iterator[tuple[int, int]]:
+    """Where both can be cut without a loss: from one such place to the next."""
+    places = {*_bounds(first), *_bounds(second)}
+    both = sorted(place for place in places if _cuts(first, place) and _cuts(second, place))
+    return zip([0, *both], [*both, first.size], strict=True)
+
+
+def _bounds(structure: Structure) -> list[int]:
+    """The places between the parts of blocks, those of blocks within them included."""
+    if not isinstance(structure, Blocks):
+        return []
+    found, start = [], 0
+    for part in structure.parts:
+        found += [start + bound for bound in (0, *_bounds(part))]
+        start += part.size
+    return found[1:]
+
+
+def _cuts(structure: Structure, place: int) -> bool:
+    """Whether a precision has nothing but zeros between the numbers before and after a place."""
+    if isinstance(structure, Diagonal):
+        return True
+    if isinstance(structure, Blocks):
+        start = 0
+        for part in structure.parts:
+            if start < place < start + part.size:
+                return _cuts(part, place - start)
+            start += part.size
+        return True
+    return False
