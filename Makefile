@@ -19,7 +19,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 check: $(STAMP)
-	$(BIN)/pytest -m "not slow" -n 2
+	$(BIN)/pytest -m "not slow" -n 2 --dist worksteal
 
 test-slow: $(STAMP)
 	BAYESRULE_TEST_PROFILE=thorough $(BIN)/pytest -m "slow or hypothesis"
