@@ -64,7 +64,8 @@ def waves(n=400, noise=0.5, seed=0):
 
 
 class TestClassifier:
-    @pytest.mark.parametrize("load", [load_wine, *(pytest.param(f, marks=SLOW) for f in (load_iris, load_digits))])
+    @SLOW
+    @pytest.mark.parametrize("load", [load_iris, load_wine, load_digits])
     def test_is_no_worse_than_logistic_regression(self, load):
         X, X_test, y, y_test = train_test_split(*load(return_X_y=True), random_state=0)
         ours = BayesianClassifier(random_state=0).fit(X, y)

@@ -71,6 +71,7 @@ def test_a_claim_that_fails_says_so(monkeypatch):
     assert not dnn2gp_regression.run(Setting()).claims[2].held
 
 
+@pytest.mark.slow
 def test_relevant_examples_matter(monkeypatch):
     """Three seeds on all digits, fewer epochs: errors are at the top, and its absence is felt."""
     monkeypatch.setattr(relevance, "LENGTHS", {False: {"digits": 20}})

@@ -211,7 +211,7 @@ PRIORS = {
 }
 
 
-@pytest.mark.parametrize("scale", [0.05, 0.1, (0.1, 1.0)], ids=str)
+@pytest.mark.parametrize("scale", [pytest.param(0.05, marks=pytest.mark.slow), 0.1, (0.1, 1.0)], ids=str)
 @pytest.mark.parametrize("name", PRIORS)
 def test_round_trip(name, scale):
     """Within 1e-4 of α where α > 1e-6, and within the stated error of log α."""
