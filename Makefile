@@ -19,10 +19,10 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 check: $(STAMP)
-	$(BIN)/pytest -m "not slow" -n 2
+	$(BIN)/pytest -m "not slow" -n 2 --dist worksteal
 
 test-slow: $(STAMP)
-	$(BIN)/pytest -m slow
+	BAYESRULE_TEST_PROFILE=thorough $(BIN)/pytest -m "slow or hypothesis"
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/steps.py --out docs/results

@@ -1,8 +1,11 @@
 """Settings for all tests: property tests repeat exactly, and two workers share two cores."""
 
+import os
+
 import torch
 from hypothesis import settings
 
-settings.register_profile("exact", deadline=None, derandomize=True)
-settings.load_profile("exact")
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
+settings.load_profile(os.environ.get("BAYESRULE_TEST_PROFILE", "quick"))
 torch.set_num_threads(1)

@@ -128,7 +128,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> classifier = BayesianClassifier(random_state=0).fit(X, y)
+    >>> classifier = BayesianClassifier(epochs=20, random_state=0).fit(X, y)
     >>> classifier.score(X, y) > 0.9
     True
     >>> clear, borderline = classifier.prediction(X[[0, 70]]).total
@@ -193,7 +193,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
 
     >>> X = np.linspace(-1, 1, 600)[:, None]
     >>> y = 30 + 5 * X[:, 0] + np.random.default_rng(0).normal(size=600)
-    >>> regressor = BayesianRegressor(random_state=0).fit(X, y)
+    >>> regressor = BayesianRegressor(epochs=20, random_state=0).fit(X, y)
     >>> mean, std = regressor.predict([[0.0]], return_std=True)
     >>> abs(float(mean[0]) - 30) < 1, 0.8 < float(std[0]) < 1.3
     (True, True)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bayesrule.cli import demo
 from bayesrule.methods import AVAILABLE
 
 
@@ -222,12 +223,15 @@ def test_compare_without_map_has_no_ratio(as_json):
     assert plain["methods"]["mle"]["cost"] is None
 
 
-def test_demo_twice_but_not_over_something_else(bayesrule, tmp_path, runs):
+@pytest.mark.parametrize("names", [("map", "ivon"), pytest.param(tuple(AVAILABLE), marks=pytest.mark.slow)])
+def test_demo_twice_but_not_over_something_else(bayesrule, tmp_path, runs, monkeypatch, names):
+    assert demo.AVAILABLE is AVAILABLE
+    monkeypatch.setattr(demo, "AVAILABLE", names)
     code, out, err = bayesrule("demo", "--epochs", 1, "--hidden", 16)
     assert code == 0
-    assert all(name in out for name in AVAILABLE)
+    assert all(name in out for name in names)
     assert "report.html in a browser" in err
-    assert set(json.loads((tmp_path / "demo" / "scores.json").read_text())["methods"]) == set(AVAILABLE)
+    assert set(json.loads((tmp_path / "demo" / "scores.json").read_text())["methods"]) == set(names)
     assert bayesrule("demo", "--epochs", 1, "--hidden", 16, "--json")[0] == 0
     assert "holds another run" in bayesrule("demo", "--out", runs / "houses")[2]
 

@@ -250,6 +250,7 @@ def layers() -> dict[str, tuple[nn.Module, Any]]:
     """One layer each, in double precision and eval mode, with six examples."""
     m, n = 6, nn
     image, volume, line = normal(m, 4, 6, 5), normal(m, 2, 4, 3, 5), normal(m, 4, 9)
+    small = normal(m, 4, 3, 2)  # what transposes it has many outputs, and the loop goes over each
     found: dict[str, tuple[Callable[[], nn.Module], Any]] = {
         "linear": (lambda: n.Linear(4, 3), normal(m, 4)),
         "linear, no bias": (lambda: n.Linear(4, 3, bias=False), normal(m, 4)),
@@ -271,8 +272,8 @@ def layers() -> dict[str, tuple[nn.Module, Any]]:
         "conv2d, part of an image": (lambda: n.Conv2d(2, 2, 3), image[:, 1:3, :, 1:]),
         "conv3d": (lambda: n.Conv3d(2, 4, (2, 3, 2), padding=1, groups=2), volume),
         "transposed 1d": (lambda: n.ConvTranspose1d(4, 2, 3, 2, 1, output_padding=1), line),
-        "transposed 2d": (lambda: n.ConvTranspose2d(4, 6, 3, (2, 1), (1, 0), (1, 0), 2, True, (1, 2)), image),
-        "transposed 2d, no padding": (lambda: n.ConvTranspose2d(4, 2, 2, stride=3, output_padding=2), image),
+        "transposed 2d": (lambda: n.ConvTranspose2d(4, 6, 3, (2, 1), (1, 0), (1, 0), 2, True, (1, 2)), small),
+        "transposed 2d, no padding": (lambda: n.ConvTranspose2d(4, 2, 2, stride=3, output_padding=2), small),
         "transposed 3d": (lambda: n.ConvTranspose3d(2, 2, 2, padding=1), volume),
         "embedding": (lambda: n.Embedding(5, 3), tokens(m, 7)),
         "embedding of one token": (lambda: n.Embedding(5, 3), tokens(m)),

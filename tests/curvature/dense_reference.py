@@ -40,10 +40,10 @@ def jacobian(model: nn.Module, x: Any) -> Tensor:
     return torch.stack(found).detach()
 
 
-def ggn(model: nn.Module, x: Any, likelihood: Likelihood) -> Tensor:
-    """Σ_i J_iᵀ Λ_i J_i, [P, P]."""
+def ggn(model: nn.Module, x: Any, likelihood: Likelihood, j: Tensor | None = None) -> Tensor:
+    """Σ_i J_iᵀ Λ_i J_i, [P, P]; ``j`` is the Jacobian, for those who have it already."""
     outputs = call(model, x).detach()
-    j = jacobian(model, x)
+    j = jacobian(model, x) if j is None else j
     width = 1 if outputs.ndim == 1 else outputs.shape[1]
     hessian = likelihood.hessian(outputs).reshape(len(outputs), -1, width, width)
     j = j.view(len(j), width, -1, j.shape[-1])

@@ -25,10 +25,21 @@ import bayesrule as br
 from bayesrule.estimators import BayesianClassifier, BayesianRegressor
 
 BOTH = [BayesianClassifier, BayesianRegressor]
+SLOW = pytest.mark.slow
 
 
-@parametrize_with_checks([BayesianClassifier(), BayesianRegressor()])
+# two members show all that an ensemble does, and the checks ask for no more accuracy than these few epochs give
+SHORT = {"method": br.methods.Ensemble(members=2), "hidden": (20,), "epochs": 12}
+
+
+@parametrize_with_checks([BayesianClassifier(**SHORT), BayesianRegressor(**SHORT)])
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@SLOW
+@parametrize_with_checks([BayesianClassifier(), BayesianRegressor()])
+def test_scikit_learn_checks_with_all_defaults(estimator, check):
     check(estimator)
 
 
@@ -38,7 +49,7 @@ def test_the_check_that_needs_another_environment():
     code = """if True:
         from sklearn.utils.estimator_checks import check_array_api_input
         from bayesrule.estimators import BayesianClassifier, BayesianRegressor
-        for estimator in (BayesianClassifier(), BayesianRegressor()):
+        for estimator in (BayesianClassifier("map", epochs=10), BayesianRegressor("map", epochs=10)):
             check_array_api_input("", estimator, "numpy", expect_only_array_outputs=False)
     """
     environment = os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1"}
@@ -53,6 +64,7 @@ def waves(n=400, noise=0.5, seed=0):
 
 
 class TestClassifier:
+    @SLOW
     @pytest.mark.parametrize("load", [load_iris, load_wine, load_digits])
     def test_is_no_worse_than_logistic_regression(self, load):
         X, X_test, y, y_test = train_test_split(*load(return_X_y=True), random_state=0)
@@ -110,6 +122,7 @@ class TestClassifier:
 
 
 class TestRegressor:
+    @SLOW
     def test_small_noisy_data_are_not_learnt_by_heart(self):
         behind = []
         for seed in range(3):
@@ -154,7 +167,8 @@ class TestRegressor:
     def test_counts(self):
         X = np.linspace(0, 2, 300)[:, None]
         y = np.random.default_rng(0).poisson(np.exp(X[:, 0]))
-        mean, std = BayesianRegressor(likelihood="poisson", random_state=0).fit(X, y).predict([[1.0]], return_std=True)
+        regressor = BayesianRegressor(br.methods.Ensemble(2), likelihood="poisson", epochs=20, random_state=0)
+        mean, std = regressor.fit(X, y).predict([[1.0]], return_std=True)
         assert mean == pytest.approx(np.e, rel=0.2)
         assert std == pytest.approx(np.sqrt(np.e), rel=0.2)
 
@@ -172,7 +186,7 @@ class TestBoth:
 
     @pytest.mark.parametrize("method", sorted(br.methods.available()))
     def test_a_copy_predicts_the_same(self, kind, method):
-        estimator = kind(method, epochs=4, random_state=0).fit(self.X, self.y)
+        estimator = kind(method, hidden=(8,), epochs=2, random_state=0).fit(self.X, self.y)
         before = estimator.prediction(self.X).total
         for other in (pickle.loads(pickle.dumps(estimator)), copy.deepcopy(estimator)):
             assert torch.equal(other.prediction(self.X).total, before)

@@ -47,11 +47,8 @@ def test_an_experiment_answers_in_full_and_repeats(name, short):
     assert all(result.notes) or result.notes == ()
     assert picture.std() > 0.01
     assert plain(result) == plain(EXPERIMENTS[name](Setting()))
-
-
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "sigma-pull"])  # which draws nothing at random
-def test_another_seed_is_another_run(name, short):
-    assert plain(EXPERIMENTS[name](Setting())) != plain(EXPERIMENTS[name](Setting(seed=1)))
+    if name != "sigma-pull":  # which draws nothing at random
+        assert plain(result) != plain(EXPERIMENTS[name](Setting(seed=1)))
 
 
 def held(result):
@@ -62,7 +59,7 @@ def test_the_divergence_alone_pulls_q_to_the_prior():
     assert all(held(sigma_pull.run(Setting())).values())
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_perceptron_learns_and(seed):
     """Seen sixteen times the table is learnt; seen once it is not, by the exact posterior either."""
     result = and_perceptron.run(Setting(seed=seed))

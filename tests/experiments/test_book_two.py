@@ -39,12 +39,13 @@ def short(monkeypatch):
     monkeypatch.setattr(groups, "EPOCHS", {"digits": {"turns": 4, "search": 1, "ratio": 1}})
     monkeypatch.setattr(groups, "DRAWS", {"digits": 4})
     monkeypatch.setattr(groups, "SEEDS", 2)
+    monkeypatch.setattr(groups, "TOSSES", 50)
     monkeypatch.setattr(group_plateau, "EPOCHS", {False: {"digits": 2}})
     monkeypatch.setattr(lr_schedules, "EPOCHS", {False: 2})
     for module in (group_plateau, lr_schedules):
         monkeypatch.setattr(module, "SEEDS", {False: 2})
-    monkeypatch.setattr(lr_schedules, "LINE_RUNS", 3)
-    monkeypatch.setattr(lr_schedules, "RANGE_STEPS", 60)
+    monkeypatch.setattr(lr_schedules, "LINE_RUNS", 2)
+    monkeypatch.setattr(lr_schedules, "RANGE_STEPS", 30)
 
 
 def plain(result):
@@ -83,6 +84,8 @@ def test_the_full_setting_knows_its_data(experiment, monkeypatch):
         return [Trial(j.what, j.data, j.seed, 0.5 + 0.001 * i, 1, 0, 1, 1, history) for i, j in enumerate(jobs)]
 
     monkeypatch.setattr(trials, "run", run)
+    monkeypatch.setattr(landscapes, "ROUNDS", 50)
+    monkeypatch.setattr(groups, "TOSSES", 50)
     monkeypatch.setattr(lr_schedules, "_test", lambda data, setting: lr_schedules.RangeTest((1,), (1,), 1, 1, 1))
     result = experiment.run(Setting(full=True))
     assert {job.data for job in asked} in ({"mnist", "cifar10"}, {"cifar10"})

@@ -23,7 +23,7 @@ def short(monkeypatch):
     monkeypatch.setattr(dnn2gp_kernels, "QUICK", (replace(dnn2gp_kernels.QUICK[0], epochs=3, per_class=4, most=400),))
     monkeypatch.setattr(dnn2gp_kernels, "SEEDS", 2)
     monkeypatch.setattr(dnn2gp_kernels, "PERMUTATIONS", 199)
-    monkeypatch.setattr(dnn2gp_tuning, "DATA", {False: ("diabetes", 2, 60)})
+    monkeypatch.setattr(dnn2gp_tuning, "DATA", {False: ("diabetes", 2, 20)})
     few = tuple(replace(sweep, values=sweep.values[::4]) for sweep in dnn2gp_tuning.QUICK)
     monkeypatch.setattr(dnn2gp_tuning, "QUICK", few)
     monkeypatch.setattr(relevance, "LENGTHS", {False: {"digits": 3}})
@@ -63,6 +63,7 @@ def test_a_claim_that_fails_says_so(monkeypatch):
     assert not dnn2gp_regression.run(Setting()).claims[2].held
 
 
+@pytest.mark.slow
 def test_relevant_examples_matter(monkeypatch):
     """Three seeds on all digits, fewer epochs: errors are at the top, and its absence is felt."""
     monkeypatch.setattr(relevance, "LENGTHS", {False: {"digits": 20}})

@@ -26,7 +26,7 @@ def plain(result):
     return json.dumps(result.data, allow_nan=False)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_bayes_prefers_the_flat_minimum(seed, brief):
     """Every claim holds, whatever the starts, and the answer repeats."""
     result = flat_minima.run(Setting(seed=seed))
@@ -75,6 +75,7 @@ def few(monkeypatch):
     monkeypatch.setattr(learning_rule, "DERIVATIONS", some)
 
 
+@pytest.mark.slow
 def test_every_algorithm_is_its_textbook_form():
     told = []
     result = EXPERIMENTS["learning-rule"](Setting(tell=told.append))
@@ -88,6 +89,8 @@ def test_every_algorithm_is_its_textbook_form():
 def test_it_repeats_and_another_seed_is_another_run(few):
     result = learning_rule.run(Setting(seed=1))
     assert all(claim.held for claim in result.claims)
+    assert len(result.data["algorithms"]) == 20
+    assert imread(io.BytesIO(png(result)), format="png").std() > 0.01
     assert plain(result) == plain(learning_rule.run(Setting(seed=1)))
     assert plain(result) != plain(learning_rule.run(Setting(seed=2)))
 

@@ -188,7 +188,7 @@ def gradients(bnn, draws, weight, seed):
 
 
 @pytest.mark.parametrize("settings", ESTIMATES.values(), ids=list(ESTIMATES))
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_loss_and_gradient_are_unbiased(settings, seed):
     """Nine z-scores a run, each beyond 4.5 once in 150 000: a false alarm once in 17 000 runs of one case."""
     bnn = spread(bayesianize(tiny(), **settings), seed=4)
@@ -253,7 +253,7 @@ def test_the_path_derivative_has_no_variance_at_the_posterior_and_the_total_has(
         assert variance["total", prior, 0.0] > 0.1
 
 
-@pytest.mark.parametrize("gradient", ["total", "path"])
+@pytest.mark.parametrize("gradient", ["total", pytest.param("path", marks=pytest.mark.slow)])
 def test_linear_regression_ends_at_the_best_mean_field_gaussian(gradient):
     """The mean of q is the posterior's (t-test over eight seeds), its deviation 1/√diag(precision) within 3 %."""
     x, y, mean, precision = conjugate(features=4, n=40)

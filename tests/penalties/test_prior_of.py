@@ -162,8 +162,11 @@ def named(coefficients):
     return Polynomial(*(coefficient(j) for j in range(max(coefficients) + 1)))
 
 
+QUICK = ("quartic", "random 0", "random 1", "random 2")
+
+
 @pytest.mark.parametrize("form", ["named", "function"])
-@pytest.mark.parametrize("name", POLYNOMIALS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in POLYNOMIALS])
 def test_even_polynomials_are_recovered(name, form):
     coefficients = POLYNOMIALS[name]
     r = smoothed(coefficients)
@@ -209,7 +212,7 @@ PRIORS = {
 }
 
 
-@pytest.mark.parametrize("scale", [0.05, 0.1, (0.1, 1.0)], ids=str)
+@pytest.mark.parametrize("scale", [pytest.param(0.05, marks=pytest.mark.slow), 0.1, (0.1, 1.0)], ids=str)
 @pytest.mark.parametrize("name", PRIORS)
 def test_round_trip(name, scale):
     """Within 1e-4 of α where α > 1e-6, and within the stated error of log α."""

@@ -34,7 +34,7 @@ def test_map_is_ridge_regression(n, scale, noise, temperature):
         br.likelihoods.Gaussian(noise),
         br.priors.Gaussian(scale),
         temperature,
-        epochs=3000,
+        epochs=1600,
         batch_size=n,
     )
     precision = x.T @ x / noise**2 + temperature / scale**2 * torch.eye(3, dtype=torch.float64)

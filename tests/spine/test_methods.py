@@ -228,7 +228,7 @@ def test_data_in_any_form(method):
 def test_a_fit_learns(method):
     x, y = classes(400)
     test, truth = classes(400, seed=1)
-    posterior = br.fit(mlp(), (x, y), method, epochs=60, batch_size=32, prior=br.priors.Gaussian(1.0))
+    posterior = br.fit(mlp(), (x, y), method, epochs=20, batch_size=32, prior=br.priors.Gaussian(1.0))
     assert (posterior.predict(test).label == truth).float().mean() > 0.9
 
 

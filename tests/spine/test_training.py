@@ -1,12 +1,12 @@
 """The loop: seeds, checkpoints, kills, guards."""
 
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
+import killed
 import pytest
 import torch
 from networks import classes, mlp
@@ -14,51 +14,45 @@ from torch import nn
 
 import bayesrule as br
 from bayesrule.files import FileError
-from bayesrule.methods import MAP, SWAG, Ensemble, MCDropout
+from bayesrule.methods import BBB, MAP, SWAG, Ensemble, MCDropout
 from bayesrule.training import Diverged, EarlyStopping, Folder
 
-KILLED = """
-import sys, time, torch, bayesrule as br
-sys.path.insert(0, {tests!r})
-from networks import classes, mlp
-def slow(progress):
-    print("step", progress.step, flush=True)
-    time.sleep(0.005)
-folder = br.training.Folder({out!r}, every=0.0)
-br.fit(mlp(), classes(), {method}, epochs=20, batch_size=16, out=folder, callbacks=[slow])
-"""
 KILLS = {
-    "map": "br.methods.MAP()",
-    "mc-dropout": "br.methods.MCDropout()",
-    "swag": "br.methods.SWAG(rank=3, snapshots=20)",
-    "ensemble": "br.methods.Ensemble(2)",
-    "bbb": "br.methods.BBB(optimizer='yellowfin', schedule=br.optim.Plateau('nll'), gradient='path')",
+    "map": MAP(),
+    "mc-dropout": MCDropout(),
+    "swag": SWAG(rank=3, snapshots=20),
+    "ensemble": Ensemble(2),
+    "bbb": BBB(optimizer="yellowfin", schedule=br.optim.Plateau("nll"), gradient="path"),
 }
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["bayesrule"])  # imported once for all that are killed
 
 
 def interrupted(out, method, sent, at):
-    """Start a fit in another process and send it a signal once it has passed a step."""
-    code = KILLED.format(tests=os.path.dirname(__file__), method=method, out=str(out))
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for line in process.stdout:
-        if int(line.split()[1]) >= at:
-            break
-    time.sleep(random.Random(at).random() * 0.01)  # anywhere within the next steps, a write included
-    process.send_signal(sent)
-    _, errors = process.communicate(timeout=60)
-    return process.returncode, errors
+    """Start a fit in another process and send it a signal once it has passed a step; its exit code."""
+    steps, told = SERVER.Pipe(duplex=False)
+    process = SERVER.Process(target=killed.fit, args=(method, out, told))
+    process.start()
+    told.close()
+    with steps:
+        while steps.recv() < at:
+            pass
+        time.sleep(random.Random(at).random() * 0.01)  # anywhere within the next steps, a write included
+        os.kill(process.pid, sent)
+        process.join(timeout=60)
+    return process.exitcode
 
 
 @pytest.mark.parametrize("name", KILLS)
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_run_resumes_to_the_bit(tmp_path, name, sent):
     at = random.Random(f"{name}{sent}").randint(1, 50)
-    code, errors = interrupted(tmp_path / "run", KILLS[name], sent, at)
-    assert code == (-signal.SIGKILL if sent == signal.SIGKILL else 143), errors
+    code = interrupted(tmp_path / "run", KILLS[name], sent, at)
+    assert code == (-signal.SIGKILL if sent == signal.SIGKILL else 143)
     assert not (tmp_path / "run" / "posterior.safetensors").exists()
     x = classes(seed=5)[0]
     resumed = br.resume(tmp_path / "run", mlp(seed=9), classes())
-    whole = br.fit(mlp(), classes(), eval(KILLS[name]), epochs=20, batch_size=16)
+    whole = br.fit(mlp(), classes(), KILLS[name], epochs=20, batch_size=16)
     assert torch.equal(resumed.predict(x).probs, whole.predict(x).probs)
     assert resumed.info["history"] == whole.info["history"]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) in (
