@@ -24,7 +24,7 @@ class Task:
 
     The loss of a batch is the mean of −log p(y|f) plus (η/N)·(−log p(w)), for temperature η and N examples.
 
-    ``prior`` is bound to the model, ``belief`` is the one that it was made of. ``precision``: that of forward passes.
+    ``prior`` is bound to the model, ``belief`` is the one that it was made of. ``autocast``: the dtype of forward passes.
     """
 
     model: nn.Module
@@ -32,7 +32,7 @@ class Task:
     likelihood: Likelihood
     prior: Prior
     temperature: float = 1.0
-    precision: str | None = None
+    autocast: str | None = None
     belief: Prior | None = None
 
     @classmethod
@@ -43,7 +43,7 @@ class Task:
         likelihood: str | Likelihood | None = None,
         prior: str | Prior | None = None,
         temperature: float = 1.0,
-        precision: str | None = None,
+        autocast: str | None = None,
     ) -> Task:
         """A task from what users have. The model is copied; everything is checked before any training.
 
@@ -55,8 +55,8 @@ class Task:
             raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
         if not (math.isfinite(temperature) and temperature > 0):
             raise ValueError(f"temperature must be positive and finite, not {temperature}")
-        if precision not in (None, "bfloat16"):
-            raise ValueError(f"precision must be 'bfloat16', or None for the model's own dtype, not {precision!r}")
+        if autocast not in (None, "bfloat16"):
+            raise ValueError(f"autocast must be 'bfloat16', or None for the model's own dtype, not {autocast!r}")
         model = copy.deepcopy(model).eval()
         _check_parameters(model)
         data = as_data(train).to(modules.dtype_of(model))
@@ -76,7 +76,7 @@ class Task:
         chosen = chosen.matched(outputs, first)
         _advise_scaling(batch, data, chosen)
         belief = default_prior(chosen) if prior is None else priors.choose(prior)
-        return cls(model, data, chosen, belief.resolve(model), temperature, precision, belief)
+        return cls(model, data, chosen, belief.resolve(model), temperature, autocast, belief)
 
     @property
     def weight(self) -> float:
@@ -99,8 +99,8 @@ class Task:
         return (batch.to(device) for batch in self.data.ordered(batch_size))
 
     def outputs(self, network: nn.Module, x: Inputs) -> Tensor:
-        """The outputs of a network like the model, in its dtype; computed in ``precision``."""
-        if self.precision is None:
+        """The outputs of a network like the model, in its dtype; computed in ``autocast``."""
+        if self.autocast is None:
             return modules.call(network, x)
         with torch.autocast(self.device.type, torch.bfloat16):
             outputs = modules.call(network, x)

@@ -200,16 +200,16 @@ def test_bfloat16_forward_passes(method):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), Watched(16, 3))
     fit = {"epochs": 30, "prior": br.priors.Gaussian(1.0)}
-    posterior = br.fit(network, (x, y), method, precision="bfloat16", **fit)
+    posterior = br.fit(network, (x, y), method, autocast="bfloat16", **fit)
     assert torch.bfloat16 in seen  # VOGN runs some layers again, in float32
-    assert posterior.info["precision"] == "bfloat16"
+    assert posterior.info["autocast"] == "bfloat16"
     assert (posterior.predict(x).label == y).float().mean() > 0.9
     assert posterior.predict(x).probs.dtype == torch.float32
 
 
 def test_an_unknown_precision_is_refused():
-    with pytest.raises(ValueError, match="precision must be 'bfloat16', or None for the model's own dtype, not 'half'"):
-        br.fit(model(), data(), "map", precision="half")
+    with pytest.raises(ValueError, match="autocast must be 'bfloat16', or None for the model's own dtype, not 'half'"):
+        br.fit(model(), data(), "map", autocast="half")
 
 
 def test_precision_survives_a_resume(tmp_path):
@@ -222,7 +222,7 @@ def test_precision_survives_a_resume(tmp_path):
 
     folder = br.training.Folder(tmp_path / "run", every=0.0)
     with pytest.raises(Stop):
-        br.fit(model(), data(), "map", epochs=3, batch_size=16, precision="bfloat16", out=folder, callbacks=[stop])
+        br.fit(model(), data(), "map", epochs=3, batch_size=16, autocast="bfloat16", out=folder, callbacks=[stop])
     resumed = br.resume(tmp_path / "run", model(), data())
-    whole = br.fit(model(), data(), "map", epochs=3, batch_size=16, precision="bfloat16")
+    whole = br.fit(model(), data(), "map", epochs=3, batch_size=16, autocast="bfloat16")
     assert same(resumed.state(), whole.state())

@@ -58,7 +58,7 @@ def fit(
     val: Any = None,
     callbacks: Sequence[Callback] = (),
     out: str | Path | Folder | None = None,
-    precision: str | None = None,
+    autocast: str | None = None,
 ) -> Posterior:
     """From a module and data to a posterior.
 
@@ -81,7 +81,7 @@ def fit(
             None: for that purpose a tenth, or up to a fifth of few data, from 100 examples on; 0: nothing.
         callbacks: called with a `Progress` after each step.
         out: a directory for checkpoints and the posterior; `resume` continues from it.
-        precision: ``"bfloat16"`` trains with forward passes under torch's autocast; None: in the model's own dtype.
+        autocast: ``"bfloat16"`` trains with forward passes under torch's autocast; None: in the model's own dtype.
 
     >>> X = torch.linspace(-1, 1, 64)[:, None]
     >>> posterior = fit(nn.Linear(1, 1), (X, 2 * X[:, 0]), method=methods.MAP(lr=0.05), epochs=200)
@@ -103,7 +103,7 @@ def fit(
         size,
         seed,
         val if val is None or isinstance(val, int | float) else DATA,
-        precision,
+        autocast,
         scaling,
     )
     folder = Folder(out) if isinstance(out, str | Path) else out
@@ -179,7 +179,7 @@ class _Run:
         folder: Folder | None,
     ) -> _Run:
         """Everything checked, the method started."""
-        task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.precision)
+        task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.autocast)
         needs = settings.method.needs(task, settings.epochs)
         held = None
         if settings.val is not None or needs.held_out != "none":

@@ -34,7 +34,7 @@ class Settings:
     batch_size: int
     seed: int
     val: float | str | None
-    precision: str | None = None
+    autocast: str | None = None
     scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
