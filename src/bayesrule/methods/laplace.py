@@ -160,7 +160,7 @@ class LaplaceLearner(Learner):
         found = self._curvature(likelihood)
         evidence = self._evidence(found, likelihood)
         end = End(self, found, evidence, likelihood)
-        neutral = Tuning.neutral(evidence.sizes)
+        neutral = Tuning.neutral(evidence.sizes, evidence.device)
         if held is not None and self.method.listens(self.base.task):
             return end.tuned_on(held)
         if self.method.tune in (None, "evidence"):
@@ -212,7 +212,7 @@ class LaplaceLearner(Learner):
     def load_state_dict(self, state: Tree) -> None:
         """Undo `state_dict`."""
         self.base.load_state_dict(state["base"])
-        self.base.prior = priors.from_spec(state["prior"])
+        self.base.prior = priors.from_spec(state["prior"]).resolve(self.base.network)
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,8 +230,8 @@ class End:
         keys = {name: group(name, self.learner._grouping) for name in self.evidence.sizes}
 
         def judged(factors: Mapping[str, float]) -> tuple[float, Posterior]:
-            one = torch.ones((), dtype=torch.float64)
-            variances = {name: torch.tensor(factors[key], dtype=torch.float64) for name, key in keys.items()}
+            one = torch.ones((), dtype=torch.float64, device=self.evidence.device)
+            variances = {name: one * factors[key] for name, key in keys.items()}
             there = self.matched(Tuning(variances, one), some)
             return float(-there.predict(some.x).log_prob(some.y).mean()), there
 
@@ -270,7 +270,7 @@ def scaled(prior: Prior, parameters: Mapping[str, Tensor], tuning: Tuning) -> Pr
     """The prior with t times its variances, of the parameters that were tuned."""
     means, precision = prior.gaussian(parameters)
     sizes = {name: w.numel() for name, w in parameters.items()}
-    one = torch.ones((), dtype=torch.float64)
+    one = torch.ones_like(tuning.noise)
     factors = Tuning({name: tuning.variances.get(name, one) for name in sizes}, tuning.noise)
     kept = {name: mean.to(parameters[name].dtype) for name, mean in means.items()}
     return Structured(kept, rescaled(precision, sizes, factors))
@@ -280,7 +280,7 @@ def scatter(likelihood: Likelihood, found: Curvature, task: Task) -> Scatter:
     """What of the loss depends on the noise, if that is to be learnt."""
     if not likelihood.unknowns():
         return Scatter(found.loss)
-    exact = torch.zeros(next(task.ordered(1)).y.shape, dtype=torch.float64)
+    exact = torch.zeros_like(next(task.ordered(1)).y, dtype=torch.float64)
     numbers = found.examples * exact.numel()
     perfect = -float(likelihood.log_prob(exact, exact).sum()) * found.examples
     return Scatter(found.loss, found.loss - perfect, numbers)
@@ -297,7 +297,7 @@ def units(task: Task) -> float:
 
 def spread_out(batch: Batch, most: int) -> Batch:
     """At most so many examples of a batch, any of them, the same every time."""
-    index = torch.randperm(len(batch.y), generator=torch.Generator().manual_seed(0))[:most]
+    index = torch.randperm(len(batch.y), generator=torch.Generator().manual_seed(0))[:most].to(batch.y.device)
     return Batch(inputs.take(batch.x, index), batch.y[index])
 
 

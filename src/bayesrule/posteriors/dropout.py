@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
 
-from bayesrule import modules
+from bayesrule import modules, seeds
 from bayesrule.data import Inputs
 from bayesrule.files import Tree
 from bayesrule.modules import Parameters
@@ -36,9 +36,9 @@ class Dropout(Posterior):
 
     def outputs(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
         """S passes with dropout on and everything else, BatchNorm included, in eval mode."""
-        seed = int(torch.randint(2**62, (), generator=generator))
+        seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
         network = partial(modules.try_call, self.model, state=self.weights)
-        with torch.random.fork_rng(devices=[]), dropping(self.model, self.rate):
+        with seeds.untouched(modules.device_of(self.model)), dropping(self.model, self.rate):
             torch.manual_seed(seed)
             return stack(repeat(network, samples), x, samples)
 

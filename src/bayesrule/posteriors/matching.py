@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from bayesrule import modules
 from bayesrule.data import Batch
 from bayesrule.posteriors.base import Posterior
 
@@ -23,7 +24,9 @@ def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
         return posterior
     targets = context.scaling.targets
     with torch.no_grad():
-        outputs = posterior.outputs(posterior.inputs(held.x), samples, torch.Generator().manual_seed(0)).double()
+        outputs = posterior.outputs(
+            posterior.inputs(held.x), samples, torch.Generator(modules.device_of(posterior.model)).manual_seed(0)
+        ).double()
     y = held.y.to(outputs.device).double()
     if targets is not None:
         y = targets.forward(y)
