@@ -149,11 +149,11 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """The probability of each class, ``[N, classes]``, averaged over networks."""
-        return self.prediction(X).probs.numpy()  # type: ignore[attr-defined]
+        return self.prediction(X).probs.cpu().numpy()  # type: ignore[attr-defined]
 
     def predict(self, X: ArrayLike) -> Array:
         """The most probable labels."""
-        index = self.prediction(X).point.numpy()
+        index = self.prediction(X).point.cpu().numpy()
         return self.classes_[index]
 
     def _network(self, data: Arrays, outputs: int, seed: int) -> nn.Module:
@@ -161,7 +161,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
         if self.model is not None:
             task = Task.create(network, data, "categorical")
             with torch.no_grad():
-                shape = modules.call(task.model.eval(), next(task.data.ordered(1)).x).shape
+                shape = modules.call(task.model.eval(), next(task.ordered(1)).x).shape
             if shape[1:] != (outputs,):
                 raise ValueError(
                     f"model must give {outputs} outputs, one for each class in y, not {list(shape[1:])}: "
@@ -229,8 +229,8 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """The mean of y, and with ``return_std`` its standard deviation: noise and ignorance together."""
         prediction = self.prediction(X)
-        mean = prediction.point.numpy()
-        return (mean, prediction.total.sqrt().numpy()) if return_std else mean
+        mean = prediction.point.cpu().numpy()
+        return (mean, prediction.total.sqrt().cpu().numpy()) if return_std else mean
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

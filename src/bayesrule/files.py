@@ -51,8 +51,8 @@ def save(path: str | Path, tree: Tree, kind: str) -> None:
     write_atomically(path, to_bytes(tensors, metadata))
 
 
-def load(path: str | Path, kind: str) -> Tree:
-    """Load what `save` wrote, or raise a `FileError` that says what is wrong with the file."""
+def load(path: str | Path, kind: str, device: torch.device | str = "cpu") -> Tree:
+    """Load what `save` wrote onto a device, or raise a `FileError` that says what is wrong with the file."""
     path = Path(path)
     if not path.is_file():
         raise FileError(f"{path}: no such file")
@@ -71,7 +71,7 @@ def load(path: str | Path, kind: str) -> Tree:
         raise FileError(f"{path}: holds a {metadata.get('kind')}, not a {kind}")
     if metadata.get("sha256") != _digest(kind, metadata.get("tree", ""), tensors):
         raise FileError(f"{path}: the checksum does not fit the contents; the file was edited or damaged")
-    return _decode(json.loads(metadata["tree"]), tensors)
+    return _decode(json.loads(metadata["tree"]), {name: t.to(device) for name, t in tensors.items()})
 
 
 def _encode(tree: Tree, tensors: dict[str, Tensor]) -> Any:

@@ -164,6 +164,11 @@ def dtype_of(module: nn.Module) -> torch.dtype:
     return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.get_default_dtype())
 
 
+def device_of(module: nn.Module) -> torch.device:
+    """Where the module's parameters are: the device that data follow."""
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
+
+
 def signature(module: nn.Module) -> dict[str, str]:
     """Shape and dtype of everything in the module's state, by name: what must agree for a file to fit."""
     state = dict(module.named_parameters()) | dict(module.named_buffers())

@@ -24,7 +24,7 @@ class Task:
 
     The loss of a batch is the mean of −log p(y|f) plus (η/N)·(−log p(w)), for temperature η and N examples.
 
-    ``prior`` is bound to the model, ``belief`` is the one that it was made of. ``autocast``: the dtype of forward passes.
+    ``prior`` is bound to the model, ``belief`` is the one that it was made of. ``autocast``: of forward passes.
     """
 
     model: nn.Module

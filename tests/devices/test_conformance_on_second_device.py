@@ -14,7 +14,6 @@ from bayesrule.likelihoods import Categorical
 from bayesrule.optim.flat import Flat
 from bayesrule.training import Folder
 
-pytestmark = pytest.mark.xfail(strict=False, reason="the library makes tensors and generators of the CPU in places")
 CPU = torch.device("cpu")
 both_ways = pytest.mark.parametrize("there", [True, False], ids=["from the device", "to the device"])
 

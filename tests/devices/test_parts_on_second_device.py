@@ -16,7 +16,6 @@ from bayesrule.estimators import BayesianClassifier, BayesianRegressor
 from bayesrule.evaluate import quantile_calibration, reliability, risk_coverage, score
 from bayesrule.predictions import Binary, Classes, Counts, Reals
 
-pytestmark = pytest.mark.xfail(strict=False, reason="the library makes tensors and generators of the CPU in places")
 CPU = torch.device("cpu")
 LOGITS = torch.randn(5, 6, 3, generator=generator())
 KINDS = {

@@ -44,9 +44,9 @@ class Tuning:
     noise: Tensor
 
     @classmethod
-    def neutral(cls, names: Mapping[str, object]) -> Tuning:
+    def neutral(cls, names: Mapping[str, object], device: torch.device | None = None) -> Tuning:
         """All as they are."""
-        one = torch.ones((), dtype=torch.float64)
+        one = torch.ones((), dtype=torch.float64, device=device)
         return cls(dict.fromkeys(names, one), one)
 
 
@@ -102,9 +102,14 @@ class Evidence:
         matrix = curvature.matrix.to(torch.float64)
         return cls(sizes, prior, matrix, squares, scatter or Scatter(curvature.loss), temperature)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the matrices are."""
+        return self.prior.diagonal.device
+
     def precision(self, tuning: Tuning | None = None) -> Structure:
         """Λ = Λ₀/t + G/(c η)."""
-        tuning = tuning or Tuning.neutral(self.sizes)
+        tuning = tuning or Tuning.neutral(self.sizes, self.device)
         prior, factor = rescaled(self.prior, self.sizes, tuning), self._weight(tuning)
         found = prior + self.curvature * factor
         return found if _definite(found) else prior + _clipped(self.curvature) * factor
@@ -117,7 +122,7 @@ class Evidence:
 
     def log(self, tuning: Tuning | None = None) -> Tensor:
         """The log evidence, with its gradient in the factors of a tuning."""
-        tuning = tuning or Tuning.neutral(self.sizes)
+        tuning = tuning or Tuning.neutral(self.sizes, self.device)
         volume = torch.stack([self._volume(piece, tuning) for piece in self._pieces]).sum()
         away = torch.stack([square / tuning.variances[name] for name, square in self.squares.items()]).sum()
         return -self.scatter.at(tuning.noise) / self.temperature - 0.5 * (away + volume)
@@ -158,8 +163,10 @@ class Evidence:
         L-BFGS on their logs. The noise is tuned if the scatter is known.
         """
         keys = {name: group(name, grouping) for name in self.sizes}
-        logs = {key: torch.zeros((), dtype=torch.float64, requires_grad=True) for key in keys.values()}
-        noise = torch.zeros((), dtype=torch.float64, requires_grad=self.scatter.numbers > 0)
+        logs = {
+            key: torch.zeros((), dtype=torch.float64, device=self.device, requires_grad=True) for key in keys.values()
+        }
+        noise = torch.zeros((), dtype=torch.float64, device=self.device, requires_grad=self.scatter.numbers > 0)
         free = [*logs.values(), *([noise] if noise.requires_grad else [])]
         optimizer = torch.optim.LBFGS(free, max_iter=200, line_search_fn="strong_wolfe")
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from bayesrule import modules
+from bayesrule import modules, seeds
 from bayesrule.curvature.forms import wide
 from bayesrule.curvature.records import Replay, Use, tensors
 
@@ -249,11 +249,8 @@ def _as_before(again: Again) -> Iterator[None]:
     device = again.gradients()[0].device
     now = {m: m.training for m in again.replay.modes}
     recurrent = [m for m in now if isinstance(m, nn.RNNBase)]
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(again.replay.random, device)
-        else:
-            torch.set_rng_state(again.replay.random)
+    with seeds.untouched(device), torch.enable_grad():
+        seeds.default_generator(device).set_state(again.replay.random)
         try:
             _set_modes(again.replay.modes)
             with _plain_kernels() if recurrent else nullcontext(), warnings.catch_warnings():

@@ -67,7 +67,7 @@ def example_gradients(
             what = f"the gradients of {inputs.length(x):,} examples and {size:,} parameters"
             check_memory(what, inputs.length(x) * size, outputs, "take fewer examples, or fewer parameters by name")
         f = outputs.detach()
-        slope = -roots.slope(likelihood, f, likelihood.check(f, y[rows]))
+        slope = -roots.slope(likelihood, f, likelihood.check(f, y[rows.to(y.device)]))
         (columns,) = watched.columns(outputs, [slope])
         with torch.no_grad():
             found.append(gradients(columns.forms[0], watched.parameters, slice(0, len(outputs))))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from bayesrule import modules
+from bayesrule import modules, seeds
 from bayesrule.curvature.rules import Rule
 
 
@@ -169,9 +169,7 @@ class Replay:
 
 def random_state(like: list[Tensor]) -> Tensor:
     """The state of the generator from which layers on these tensors' device draw."""
-    if like and like[0].is_cuda:
-        return torch.cuda.get_rng_state(like[0].device)
-    return torch.get_rng_state()
+    return seeds.default_generator(like[0].device if like else torch.device("cpu")).get_state()
 
 
 @dataclass(eq=False)

@@ -69,7 +69,7 @@ def from_network(
             'in units of y: standardise the inputs only, br.data.standardize(..., targets="keep")'
         )
     started = likelihood is None or getattr(likelihoods.choose(likelihood), "noise", 0.0) is None
-    names = chosen(model, next(iter(task.data.ordered(1))).x, subset)
+    names = chosen(model, next(task.ordered(1)).x, subset)
     return NetworkGP(task, tuple(names), solve, started)
 
 
@@ -112,7 +112,7 @@ class NetworkGP:
         self.names, self._solve = names, solve
         self._dtype = modules.dtype_of(task.model)
         model = copy.deepcopy(task.model).double().eval()
-        x, y = task.data.all()
+        x, y = task.data.all().to(task.device)
         whole = outputs(model, x)
         likelihood = task.likelihood
         if start_noise and isinstance(likelihood, likelihoods.Gaussian):
@@ -197,7 +197,9 @@ class NetworkGP:
         given = self._inputs(x)
         f = self._f(given)
         mean, covariance = self._mean(given, f).reshape(f.shape).to(self._dtype), self.solver.each(given)
-        prediction = predict_normal(self.likelihood, mean, covariance, samples, torch.Generator().manual_seed(seed))
+        prediction = predict_normal(
+            self.likelihood, mean, covariance, samples, torch.Generator(f.device).manual_seed(seed)
+        )
         targets = self.task.data.scaling.targets
         return prediction if targets is None else prediction.rescaled(targets.loc, targets.scale)
 
@@ -229,7 +231,9 @@ class NetworkGP:
     def _inputs(self, x: Any) -> Inputs:
         """The user's inputs, checked, in the network's units and dtype."""
         raw, scaling = as_inputs(x), self.task.data.scaling.inputs
-        return inputs.to(raw if scaling is None else inputs.each(scaling.forward, raw), self._dtype)
+        return inputs.to(
+            raw if scaling is None else inputs.each(scaling.forward, raw), self._dtype, self.features.scale.device
+        )
 
     @cached_property
     def _units(self) -> tuple[Tensor, Tensor]:

@@ -115,12 +115,10 @@ class Laplace(Method):
         parameters = task.parameters()
         _, precision = task.prior.gaussian(parameters)
         if self.every or self.tune in ("evidence", "held-out"):
-            factors: dict[str, Tensor] = {}
-            for name in parameters:
-                factors.setdefault(group(name, cast(Grouping, self.precision)), torch.ones((), dtype=torch.float64))
-            variances = {name: factors[group(name, cast(Grouping, self.precision))] for name in parameters}
-            sizes = {name: p.numel() for name, p in parameters.items()}
-            rescaled(precision, sizes, Tuning(variances, torch.ones(())))
+            keys = {name: group(name, cast(Grouping, self.precision)) for name in parameters}
+            factors = {key: precision.diagonal.new_ones(()) for key in keys.values()}
+            tuning = Tuning({name: factors[key] for name, key in keys.items()}, precision.diagonal.new_ones(()))
+            rescaled(precision, {name: p.numel() for name, p in parameters.items()}, tuning)
 
     def needs(self, task: Task, epochs: int) -> Needs:
         """The evidence needs no data beside those of the training, and a trained module has seen them all."""
@@ -182,7 +180,7 @@ class LaplaceLearner(Learner):
         found = self._curvature(network, likelihood)
         evidence = self._evidence(network, found, likelihood)
         end = End(self, network, found, evidence, likelihood)
-        neutral = Tuning.neutral(evidence.sizes)
+        neutral = Tuning.neutral(evidence.sizes, evidence.device)
         if self.method.tune is None and self.base.task.prior.learnt:
             return end.under(neutral)
         if held is not None and self.method.listens(self.base.task):
@@ -279,7 +277,7 @@ class LaplaceLearner(Learner):
     def load_state_dict(self, state: Tree) -> None:
         """Undo `state_dict`."""
         self.base.load_state_dict(state["base"])
-        self.base.prior = priors.from_spec(state["prior"])
+        self.base.prior = priors.from_spec(state["prior"]).resolve(self.base.network)
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,8 +296,8 @@ class End:
         keys = {name: group(name, self.learner._grouping) for name in self.evidence.sizes}
 
         def judged(factors: Mapping[str, float]) -> tuple[float, Posterior]:
-            one = torch.ones((), dtype=torch.float64)
-            variances = {name: torch.tensor(factors[key], dtype=torch.float64) for name, key in keys.items()}
+            one = torch.ones((), dtype=torch.float64, device=self.evidence.device)
+            variances = {name: one * factors[key] for name, key in keys.items()}
             there = self.matched(Tuning(variances, one), some)
             return float(-there.predict(some.x).log_prob(some.y).mean()), there
 
@@ -341,7 +339,7 @@ def scaled(prior: Prior, parameters: Mapping[str, Tensor], tuning: Tuning) -> Pr
     """The prior with t times its variances, of the parameters that were tuned."""
     means, precision = prior.gaussian(parameters)
     sizes = {name: w.numel() for name, w in parameters.items()}
-    one = torch.ones((), dtype=torch.float64)
+    one = torch.ones_like(tuning.noise)
     factors = Tuning({name: tuning.variances.get(name, one) for name in sizes}, tuning.noise)
     kept = {name: mean.to(parameters[name].dtype) for name, mean in means.items()}
     return Structured(kept, rescaled(precision, sizes, factors))
@@ -351,7 +349,7 @@ def scatter(likelihood: Likelihood, found: Curvature, task: Task) -> Scatter:
     """What of the loss depends on the noise, if that is to be learnt."""
     if not likelihood.unknowns():
         return Scatter(found.loss)
-    exact = torch.zeros(next(task.ordered(1)).y.shape, dtype=torch.float64)
+    exact = torch.zeros_like(next(task.ordered(1)).y, dtype=torch.float64)
     numbers = found.examples * exact.numel()
     perfect = -float(likelihood.log_prob(exact, exact).sum()) * found.examples
     return Scatter(found.loss, found.loss - perfect, numbers)
@@ -368,7 +366,7 @@ def units(task: Task) -> float:
 
 def spread_out(batch: Batch, most: int) -> Batch:
     """At most so many examples of a batch, any of them, the same every time."""
-    index = torch.randperm(len(batch.y), generator=torch.Generator().manual_seed(0))[:most]
+    index = torch.randperm(len(batch.y), generator=torch.Generator().manual_seed(0))[:most].to(batch.y.device)
     return Batch(inputs.take(batch.x, index), batch.y[index])
 
 

@@ -116,8 +116,9 @@ class SWAGLearner(Learner):
     def load_state_dict(self, state: Tree) -> None:
         """Undo `state_dict`."""
         self.base.load_state_dict(state["base"])
-        self.count, self.deviations = state["count"], list(state["deviations"])
-        self.mean, self.squares = state["mean"].clone(), state["squares"].clone()
+        device = self.mean.device
+        self.count, self.deviations = state["count"], [moved.to(device) for moved in state["deviations"]]
+        self.mean, self.squares = state["mean"].to(device, copy=True), state["squares"].to(device, copy=True)
 
     def posterior(self) -> Posterior:
         """The Gaussian of the moments.

@@ -114,7 +114,9 @@ class Posterior(ABC):
         if samples < 1:
             raise ValueError(f"samples must be at least 1, not {samples}")
         with torch.no_grad():
-            prediction = self.prediction(self.inputs(x), samples, torch.Generator().manual_seed(seed))
+            prediction = self.prediction(
+                self.inputs(x), samples, torch.Generator(modules.device_of(self.model)).manual_seed(seed)
+            )
         targets = self.context.scaling.targets
         return prediction if targets is None else prediction.rescaled(targets.loc, targets.scale)
 
@@ -144,7 +146,7 @@ class Posterior(ABC):
         raw, scaling = as_inputs(x), self.context.scaling.inputs
         if scaling is not None:
             raw = inputs.each(scaling.forward, raw)
-        return inputs.to(raw, modules.dtype_of(self.model))
+        return inputs.to(raw, modules.dtype_of(self.model), modules.device_of(self.model))
 
 
 def load(path: str | Path, model: nn.Module) -> Posterior:
@@ -152,7 +154,7 @@ def load(path: str | Path, model: nn.Module) -> Posterior:
 
     What was frozen in the fit is not in the file: the module must have it. Its other weights do not matter.
     """
-    tree = files.load(path, "posterior")
+    tree = files.load(path, "posterior", modules.device_of(model))
     difference = modules.difference(tree["signature"], modules.signature(model))
     if difference:
         raise files.FileError(f"{path}: does not fit the model: {difference}")

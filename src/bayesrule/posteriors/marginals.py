@@ -45,7 +45,7 @@ def normals(samples: int, width: int, generator: torch.Generator) -> Tensor:
     >>> (points.T @ points / 5).round(decimals=6).abs(), points.sum(0)
     (tensor([[1., 0.], [0., 1.]], dtype=torch.float64), tensor([0., 0.], dtype=torch.float64))
     """
-    half = torch.randn(max(1, samples // 2), width, generator=generator, dtype=torch.float64)
+    half = torch.randn(max(1, samples // 2), width, generator=generator, dtype=torch.float64, device=generator.device)
     if samples == 1:
         return half
     if len(half) >= width:
@@ -73,8 +73,8 @@ def root(covariance: Tensor) -> Tensor:
 def centred(f: Tensor, covariance: Tensor) -> Tensor:
     """The covariance of logits [B, C, ...] less their mean over classes, which softmax does not see."""
     count, places = f.shape[1], f[0, 0].numel()
-    matrix = (torch.eye(count, dtype=torch.float64) - 1 / count).contiguous()
-    whole = torch.kron(matrix, torch.eye(places, dtype=torch.float64))
+    matrix = (torch.eye(count, dtype=torch.float64, device=f.device) - 1 / count).contiguous()
+    whole = torch.kron(matrix, torch.eye(places, dtype=torch.float64, device=f.device))
     return whole @ covariance.double() @ whole
 
 
@@ -113,7 +113,7 @@ def bridge(f: Tensor, covariance: Tensor) -> Tensor:
     α_k = (1 − 2/C + exp(m_k)/C² Σ_l exp(−m_l))/S_kk, with m and S those of f less its mean over classes.
     """
     count = f.shape[1]
-    centre = torch.eye(count, dtype=torch.float64) - 1 / count
+    centre = torch.eye(count, dtype=torch.float64, device=f.device) - 1 / count
     m, s = f.double() @ centre, centre @ covariance.double() @ centre
     size = (m + (-m).logsumexp(1, keepdim=True) - 2 * math.log(count)).exp()
     variance = s.diagonal(dim1=1, dim2=2).clamp(min=1e-12)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from bayesrule import modules
 from bayesrule.data import Batch
 from bayesrule.posteriors.base import Posterior
 
@@ -23,7 +24,8 @@ def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
         return posterior
     targets = context.scaling.targets
     with torch.no_grad():
-        outputs = posterior.marginals(posterior.inputs(held.x), samples, torch.Generator().manual_seed(0)).double()
+        generator = torch.Generator(modules.device_of(posterior.model)).manual_seed(0)
+        outputs = posterior.marginals(posterior.inputs(held.x), samples, generator).double()
     y = held.y.to(outputs.device).double()
     if targets is not None:
         y = targets.forward(y)

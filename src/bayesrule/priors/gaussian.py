@@ -64,7 +64,8 @@ class Gaussian(Independent):
         assert isinstance(prior.scale, Mapping)
         assert isinstance(prior.mean, Mapping)
         return {
-            name: prior.mean[name] + prior.scale[name] * torch.randn(w.shape, generator=generator, dtype=w.dtype)
+            name: prior.mean[name]
+            + prior.scale[name] * torch.randn(w.shape, generator=generator, dtype=w.dtype, device=w.device)
             for name, w in parameters(module).items()
         }
 
@@ -156,10 +157,10 @@ class _Divergence(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         """The gradients times what comes from above."""
-        (m, s), above = ctx.saved_tensors, float(grads[0])
-        to_m, to_s = torch.empty_like(m), s.new_tensor(-above) / s
+        (m, s), above = ctx.saved_tensors, grads[0]
+        to_m, to_s = torch.empty_like(m), -above / s
         for part, scale, mean in ctx.pieces:
-            pull = above * scale**-2 if isinstance(scale, float) else above * scale.flatten() ** -2
+            pull = above * (scale**-2 if isinstance(scale, float) else scale.flatten() ** -2)
             torch.mul(_centred(m[part], mean), pull, out=to_m[part])
-            to_s[part].add_(s[part], alpha=pull) if isinstance(pull, float) else to_s[part].addcmul_(s[part], pull)
+            to_s[part].addcmul_(s[part], pull)
         return None, to_m, to_s

@@ -33,7 +33,7 @@ class Structured(Prior):
     precision: Structure
 
     def resolve(self, module: nn.Module) -> Structured:
-        """Check that the module has these parameters."""
+        """The same on the module's device, if the module has these parameters."""
         want, have = (
             {name: f"{list(w.shape)} {w.dtype}" for name, w in named.items()}
             for named in (self.mean, parameters(module))
@@ -42,7 +42,10 @@ class Structured(Prior):
             if want.get(name) != have.get(name):
                 shapes = f"{want.get(name, 'absent')} in the prior and {have.get(name, 'absent')} in the model"
                 raise ValueError(f"the prior does not fit the model: parameter {name!r} is {shapes}")
-        return self
+        device = next(module.parameters()).device
+        if all(m.device == device for m in self.mean.values()):
+            return self
+        return Structured({name: m.to(device) for name, m in self.mean.items()}, self.precision.to(device))
 
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """log N(w; mean, Λ⁻¹), worked out in the precision of Λ."""
@@ -80,7 +83,9 @@ class Structured(Prior):
             return mean, self.precision
         runs = list(_runs(list(self.mean.items()), set(parameters)))
         if len(runs) > 1 and self.precision.size <= SMALL:
-            index = torch.cat([torch.arange(start, stop) for start, stop in runs])
+            index = torch.cat(
+                [torch.arange(start, stop, device=self.precision.diagonal.device) for start, stop in runs]
+            )
             return mean, Dense(self.precision.dense()[index][:, index])
         return mean, joined([self.precision.part(start, stop) for start, stop in runs])
 

@@ -49,7 +49,7 @@ def hold_out(task: Task, share: float | None, seed: int) -> tuple[Task, Batch | 
         raise ValueError(f"val={share} cannot be cut from data behind a loader: give held-out data, val=(X, y)")
     if share == 0 or not isinstance(data, Arrays):
         return task, None
-    rest, held = splits.hold_out(data.y if data.y.ndim == 1 else torch.zeros(n), share, seed)
+    rest, held = splits.hold_out(data.y.cpu() if data.y.ndim == 1 else torch.zeros(n), share, seed)
     return replace(task, data=data.take(rest)), data.take(held).raw()
 
 
