@@ -109,7 +109,8 @@ def sweep(
         watch = _Watch(job, store, trials, callbacks)
         if jobs > 1:
             side_by_side(job, where, trials, jobs, watch.look)
-        for _ in work(job, store, trials, patience=kept.GRACE):
+        # One that died just now is found after the grace; two beats more, since databases may count whole seconds.
+        for _ in work(job, store, trials, patience=kept.GRACE + 2 * kept.BEAT):
             watch.look()
         watch.look()
         return Sweep(tuple(job.trials(store, trials)), searched.ranges, len(store.running()))

@@ -16,6 +16,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,7 @@ class Store:
         An outcome with ``scores`` is worth their ``nll``; one without broke off.
         """
         fail_stale_trials(self.study)
+        self._fail_unborn()
         queue = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         free = self._free(wanted)
         if not queue and not free:
@@ -202,6 +204,13 @@ class Store:
             if not lost:
                 raise
         return True
+
+    def _fail_unborn(self) -> None:
+        """Fail trials whose worker died before the first heartbeat: Optuna does not count them as stale."""
+        for trial in self.running():
+            began = trial.datetime_start or datetime.now()
+            if not trial.params and datetime.now() - began > timedelta(seconds=GRACE):
+                self.study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
     def _place(self, trial: optuna.Trial, wanted: int) -> int:
         """The place of a trial that was taken from the queue."""
