@@ -32,7 +32,7 @@ def derived(derive, seed):
     return derive(seed)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("derive", ALL, ids=lambda derive: derive.__name__)
 def test_the_rule_is_the_textbook_form(derive, seed):
     found = derived(derive, seed)
