@@ -11,7 +11,7 @@ from bayesrule.cli import main
 from bayesrule.training import Folder
 
 # seconds of training, so that a signal that comes late still meets it
-LINE = ("fit", "moons", "--method", "swag", "--epochs", "40", "--batch-size", "4")
+LINE = ("fit", "moons", "--method", "swag", "--epochs", "30", "--batch-size", "4")
 
 
 def start(folder):

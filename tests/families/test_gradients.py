@@ -69,7 +69,7 @@ def test_the_entropy_gradient_of_a_mixture():
     assert float(found[0].abs()) < 1e-9
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_estimators_agree_with_quadrature(estimate, seed):
     """The mean of 300 gradients of 20 draws, within 5 standard errors: by chance outside in less than 1 of 10⁴ runs."""
     case, how = estimate
