@@ -19,7 +19,6 @@ from bayesrule.curvature.watched import Watched
 from bayesrule.data import Inputs, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import unknown
-from bayesrule.structures.blocks import joined
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,5 +173,5 @@ class _Run:
         order = {name: index for index, name in enumerate(shapes)}
         found: list[Part | Sketch | Head] = [self.head] if self.head is not None else [*self.parts]
         found.sort(key=lambda part: order[next(iter(part.parameters))])
-        matrix = joined([part.result() for part in found])
+        matrix = structures.joined([part.result() for part in found])
         return Curvature(shapes, matrix, self.examples, self.loss, self.fallbacks)

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from bayesrule.modules import Parameters, flatten, parameters, unflatten
 from bayesrule.priors.base import Prior
-from bayesrule.structures import Structure
-from bayesrule.structures.blocks import joined
+from bayesrule.structures import Structure, joined
 
 
 @dataclass(frozen=True, eq=False)

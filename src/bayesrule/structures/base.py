@@ -16,8 +16,8 @@ from bayesrule.naming import Named
 class Structure(Named, ABC):
     """A precision Λ over a vector of ``size`` numbers: symmetric, and no eigenvalue is negative.
 
-    A curvature may be zero in some directions. It can be added, scaled and multiplied with; whatever needs Λ⁻¹ refuses
-    it until there is a prior beside it.
+    A curvature may be zero in some directions. It can be added, scaled and multiplied with; whatever needs Λ⁻¹ is an
+    error until there is a prior beside it.
     """
 
     @property
@@ -96,4 +96,18 @@ class Structure(Named, ABC):
 def _to(value: Any, target: Any) -> Any:
     if isinstance(value, list):
         return [_to(each, target) for each in value]
-    return value.to(target) if isinstance(value, Tensor | Structure) else value
+    if isinstance(value, Tensor | Structure):
+        return value.to(target)
+    return value
+
+
+def check_positive(values: Tensor) -> None:
+    """Refuse a diagonal that has no inverse.
+
+    >>> check_positive(torch.tensor([1.0, 0.0]))
+    Traceback (most recent call last):
+    ValueError: values must be positive for an inverse, but one is 0; add a prior
+    """
+    if not bool((values > 0).all()):
+        least = float(values.min())
+        raise ValueError(f"values must be positive for an inverse, but one is {least:.3g}; add a prior")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bayesrule.structures.base import Structure
-from bayesrule.structures.blocks import Blocks
+from bayesrule.structures.blocks import Blocks, check_parts
 from bayesrule.structures.dense import Dense
 from bayesrule.structures.diagonal import Diagonal
 from bayesrule.structures.kronecker import Kronecker
@@ -38,9 +38,10 @@ class Sum(Structure):
     parts: Sequence[Structure]
 
     def __post_init__(self) -> None:
+        check_parts(self.parts)
         sizes = sorted({part.size for part in self.parts})
         if len(sizes) != 1:
-            raise ValueError(f"parts must be precisions of as many numbers, at least one, not of {sizes}")
+            raise ValueError(f"parts must be precisions of as many numbers, not of {sizes}")
         object.__setattr__(self, "parts", list(self.parts))
 
     @property
@@ -53,9 +54,16 @@ class Sum(Structure):
         """What stands for Λ where it has to be inverted."""
         if self.size <= SMALL:
             return Dense(self.dense())
-        kept = next((part for part in self.parts if isinstance(part, Kronecker | Blocks)), self.parts[0])
-        others = torch.stack([part.diagonal for part in self.parts if part is not kept]).sum(0)
-        return kept + Diagonal(others)
+        others = list(self.parts)
+        kept = 0
+        for index, part in enumerate(others):
+            if isinstance(part, Kronecker | Blocks):
+                kept = index
+                break
+        root = others.pop(kept)
+        for part in others:
+            root = root + Diagonal(part.diagonal)
+        return root
 
     @property
     def diagonal(self) -> Tensor:
