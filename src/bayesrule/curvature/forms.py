@@ -17,7 +17,7 @@ ROOM = 2**24
 """Numbers of per-example gradients that are written out at a time (64 MB in float32)."""
 
 
-class Form(Protocol):
+class GradientForm(Protocol):
     """The gradients of one parameter for every example of a batch."""
 
     def gradients(self, rows: slice) -> Tensor:
@@ -42,7 +42,7 @@ def pieces(examples: int, numbers: int) -> Iterator[slice]:
     return (slice(start, min(start + size, examples)) for start in range(0, examples, size))
 
 
-def total(forms: Sequence[Form], examples: int, shape: torch.Size, factor: float, out: Tensor | None) -> Tensor:
+def total(forms: Sequence[GradientForm], examples: int, shape: torch.Size, factor: float, out: Tensor | None) -> Tensor:
     """factor·Σ_i (Σ_u g_iu)²: squares of what the uses u of one parameter give together, example by example."""
     if len(forms) == 1:
         return forms[0].squares(factor, out)
@@ -73,10 +73,10 @@ def _sum(values: Tensor, out: Tensor | None) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Dense:
+class Explicit:
     """Gradients that are small enough to be held: [B, *P].
 
-    >>> Dense(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).squares()
+    >>> Explicit(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).squares()
     tensor([10., 20.])
     """
 
@@ -119,13 +119,13 @@ class Outer:
 
 
 @dataclass(frozen=True)
-class Product:
+class OuterSum:
     """Gradients of a weight that an example uses at positions t: g_i = Σ_t left_i[:, t] right_i[:, t]ᵀ, by group.
 
     ``left`` [B, groups, O, T] and ``right`` [B, groups, K, T].
 
     >>> left, right = torch.ones(2, 1, 3, 5), torch.ones(2, 1, 4, 5)
-    >>> Product(left, right, torch.Size([3, 4])).squares()[0]
+    >>> OuterSum(left, right, torch.Size([3, 4])).squares()[0]
     tensor([50., 50., 50., 50.])
     """
 

@@ -12,7 +12,7 @@ from bayesrule import structures
 from bayesrule.curvature import roots
 from bayesrule.curvature.heads import Head, head
 from bayesrule.curvature.parts import Part
-from bayesrule.curvature.plans import STRUCTURES, Structure, Subset, chosen, plan
+from bayesrule.curvature.plans import STRUCTURES, StructureName, Subset, chosen, plan
 from bayesrule.curvature.roots import LABELS, Labels
 from bayesrule.curvature.sketch import Sketch
 from bayesrule.curvature.watched import Watched
@@ -53,7 +53,7 @@ def curvature(
     model: nn.Module,
     batches: Iterable[tuple[Inputs, Tensor]],
     likelihood: Likelihood,
-    structure: Structure = "kronecker",
+    structure: StructureName = "kronecker",
     subset: Subset = "all",
     labels: Labels = "exact",
     samples: int = 1,
@@ -79,10 +79,10 @@ def curvature(
             [ 8., 20.]])
     """
     _check(structure, labels, samples, rank)
-    run: _Run | None = None
+    run: _Sums | None = None
     for x, y in map(_pair, batches):
         if run is None:
-            run = _Run(model, x, likelihood, structure, rank, subset)
+            run = _Sums(model, x, likelihood, structure, rank, subset)
         run.add(x, y, labels, samples, generator)
     if run is None:
         raise ValueError("batches must hold at least one pair (x, y): got none; a generator can be gone through once")
@@ -106,11 +106,11 @@ def _pair(batch: tuple[Inputs, Tensor]) -> tuple[Inputs, Tensor]:
     return batch[0], batch[1]
 
 
-class _Run:
+class _Sums:
     """Sums that grow batch by batch."""
 
     def __init__(
-        self, model: nn.Module, x: Inputs, likelihood: Likelihood, structure: Structure, rank: int, subset: Subset
+        self, model: nn.Module, x: Inputs, likelihood: Likelihood, structure: StructureName, rank: int, subset: Subset
     ) -> None:
         self.watched = Watched(model, chosen(model, x, subset))
         self.likelihood, self.structure, self.rank = likelihood, structure, rank

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bayesrule.curvature.forms import Form, Outer, Product, pieces, total
+from bayesrule.curvature.forms import GradientForm, Outer, OuterSum, pieces, total
 from bayesrule.curvature.watched import Columns, Forms
 from bayesrule.structures import Dense, Diagonal, Kronecker, Structure
 
@@ -98,7 +98,7 @@ def add_squares(parameters: Mapping[str, Tensor], values: Tensor, columns: Colum
             part += total(forms, columns.examples, p.shape, 1.0, None).flatten()
 
 
-def squares(columns: Sequence[Form]) -> Tensor:
+def squares(columns: Sequence[GradientForm]) -> Tensor:
     """Σ_k Σ_i g_ik² over forms of one parameter; in one go where they share the layer's input.
 
     >>> x, shape = torch.tensor([[1.0, 2.0]]), torch.Size([1, 2])
@@ -106,7 +106,7 @@ def squares(columns: Sequence[Form]) -> Tensor:
     tensor([[ 25., 100.]])
     """
     first = columns[0]
-    if len(columns) == 1 or not isinstance(first, Outer | Product):
+    if len(columns) == 1 or not isinstance(first, Outer | OuterSum):
         return _each(columns)
     rest = [form for form in columns[1:] if type(form) is type(first) and form.right is first.right]
     if len(rest) < len(columns) - 1:
@@ -118,11 +118,11 @@ def squares(columns: Sequence[Form]) -> Tensor:
         return _outer([part.flatten(1) for part in left], first.right.flatten(1), first.shape)
     groups, width = first.left.shape[1:3]
     shape = torch.Size([groups, len(left) * width, first.right.shape[2]])
-    found = Product(torch.cat(left, 2), first.right, shape).squares()
+    found = OuterSum(torch.cat(left, 2), first.right, shape).squares()
     return found.view(groups, len(left), width, -1).sum(1).view(first.shape)
 
 
-def _each(columns: Sequence[Form]) -> Tensor:
+def _each(columns: Sequence[GradientForm]) -> Tensor:
     found = columns[0].squares()
     for form in columns[1:]:
         found += form.squares()
@@ -184,7 +184,7 @@ def _add_inputs(inputs: Tensor, right: Tensor) -> None:
         inputs[width, width] += len(right) * right.shape[2]
 
 
-def _sides(layer: str, forms: list[Form]) -> tuple[Tensor, Tensor]:
+def _sides(layer: str, forms: list[GradientForm]) -> tuple[Tensor, Tensor]:
     """The two sides of the gradients of a weight, [B, O, T] and [B, I, T]."""
     if len(forms) > 1:
         raise RuntimeError(
@@ -194,7 +194,7 @@ def _sides(layer: str, forms: list[Form]) -> tuple[Tensor, Tensor]:
     (form,) = forms
     if isinstance(form, Outer):
         return form.left.unsqueeze(2), form.right.unsqueeze(2)
-    assert isinstance(form, Product)
+    assert isinstance(form, OuterSum)
     return form.left[:, 0], form.right[:, 0]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from bayesrule.curvature.forms import Form, Outer, pieces
+from bayesrule.curvature.forms import GradientForm, Outer, pieces
 from bayesrule.curvature.jacobians import units
 from bayesrule.curvature.parts import gradients
 from bayesrule.curvature.watched import Forms, Watched
@@ -115,7 +115,7 @@ def _weighted(left: Tensor, weights: Tensor) -> Tensor:
 
 def _sides(columns: list[Forms], name: str, *others: str) -> tuple[Tensor, Tensor] | None:
     """The g [B, K, O] and a [B, I] of a weight whose gradients are g_k aᵀ, if they are; other names are its bias."""
-    found: list[list[Form]] = [forms.get(name, []) for forms in columns]
+    found: list[list[GradientForm]] = [forms.get(name, []) for forms in columns]
     if len(others) > 1 or not all(len(uses) == 1 and isinstance(uses[0], Outer) for uses in found):
         return None
     outers = [uses[0] for uses in found]

@@ -20,7 +20,7 @@ from bayesrule.curvature.rules import Rule, batched, rule_of
 
 
 @dataclass(eq=False)
-class Claim:
+class Owner:
     """A layer that answers for parameters, by their names in it; with a closed form or by being called again."""
 
     name: str
@@ -44,10 +44,10 @@ class Claim:
         return any(self.layer.get_parameter(name) is not p for name, p in self.parameters.items())
 
 
-def claims(model: nn.Module) -> list[Claim]:
+def parameter_owners(model: nn.Module) -> list[Owner]:
     """Each layer that holds parameters; those which a layer uses behind its parts' back are its own.
 
-    >>> [(claim.name, list(claim.parameters)) for claim in claims(nn.Sequential(nn.Linear(2, 1), nn.ReLU()))]
+    >>> [(owner.name, list(owner.parameters)) for owner in parameter_owners(nn.Sequential(nn.Linear(2, 1), nn.ReLU()))]
     [('0', ['weight', 'bias'])]
     """
     found, inside = [], set()
@@ -57,7 +57,7 @@ def claims(model: nn.Module) -> list[Claim]:
             inside |= set(layer.get_submodule(part).modules())
             own |= {f"{part}.{n}": p for n, p in layer.get_submodule(part).named_parameters()}
         if own:
-            found.append(Claim(name, layer, own, rule_of(layer)))
+            found.append(Owner(name, layer, own, rule_of(layer)))
     return found
 
 
@@ -85,7 +85,7 @@ class Recorder:
         self.passes: list[Pass] = []
         self._waiting: dict[int, list[Use]] = {}
         self._resting = False
-        self._claims = claims(model)
+        self._owners = parameter_owners(model)
         self._parameters = list(model.parameters())
         self._names = {id(p): name for name, p in model.named_parameters()}
         self._escaped: dict[str, nn.Parameter] = {}
@@ -100,11 +100,11 @@ class Recorder:
         add = self._handles.append
         add(self.model.register_forward_pre_hook(self._starts, with_kwargs=True))
         add(self.model.register_forward_hook(self._ends, prepend=True, with_kwargs=True))
-        for claim in self._claims:
-            hook = self._hook(claim)
-            add(claim.layer.register_forward_hook(hook, prepend=True, with_kwargs=True))
-            if claim.rule is None:
-                add(claim.layer.register_forward_pre_hook(self._pre_hook(claim), with_kwargs=True))
+        for owner in self._owners:
+            hook = self._hook(owner)
+            add(owner.layer.register_forward_hook(hook, prepend=True, with_kwargs=True))
+            if owner.rule is None:
+                add(owner.layer.register_forward_pre_hook(self._pre_hook(owner), with_kwargs=True))
 
         for p in self._parameters:
             if p.requires_grad:
@@ -180,23 +180,23 @@ class Recorder:
             for use in each.uses:
                 self._await(use)
 
-    def _pre_hook(self, claim: Claim) -> Callable[..., None]:
+    def _pre_hook(self, owner: Owner) -> Callable[..., None]:
         def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if not self._idle() and claim.owned(self._escaped):
-                claim.replay = Replay.before(layer, tensors((args, kwargs)))
+            if not self._idle() and owner.owned(self._escaped):
+                owner.replay = Replay.before(layer, tensors((args, kwargs)))
 
         return hook
 
-    def _hook(self, claim: Claim) -> Callable[..., Any]:
+    def _hook(self, owner: Owner) -> Callable[..., Any]:
         def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-            owned = {} if self._idle() else claim.owned(self._escaped)
-            return self._record(claim, owned, args, kwargs, output) if owned else output
+            owned = {} if self._idle() else owner.owned(self._escaped)
+            return self._record(owner, owned, args, kwargs, output) if owned else output
 
         return hook
 
     def _record(
         self,
-        claim: Claim,
+        owner: Owner,
         owned: dict[str, nn.Parameter],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -204,35 +204,35 @@ class Recorder:
     ) -> Any:
         """Record a call; the output to go on with."""
         if not self.passes:
-            raise RuntimeError(f"{claim} is called by itself: call the model, so that the number of examples is known")
-        if claim.swapped():
-            raise RuntimeError(f"{claim} runs under other tensors than its parameters: call the model itself")
+            raise RuntimeError(f"{owner} is called by itself: call the model, so that the number of examples is known")
+        if owner.swapped():
+            raise RuntimeError(f"{owner} runs under other tensors than its parameters: call the model itself")
         now, outputs = self.passes[-1], tensors(output)
-        use = Use(claim.name, claim.layer, owned, args, kwargs, now.examples, claim.rule)
+        use = Use(owner.name, owner.layer, owned, args, kwargs, now.examples, owner.rule)
         if not outputs:
-            self._escape(claim, owned, f"gives a {type(output).__name__}, in which no tensors are found")
-        elif not self._by_example(claim, use):
+            self._escape(owner, owned, f"gives a {type(output).__name__}, in which no tensors are found")
+        elif not self._by_example(owner, use):
             shapes = ", ".join(str(list(t.shape)) for t in use.inputs)
-            self._escape(claim, owned, f"has inputs {shapes or 'without tensors'} for {now.examples} examples")
+            self._escape(owner, owned, f"has inputs {shapes or 'without tensors'} for {now.examples} examples")
         elif any(t.requires_grad for t in outputs):
-            if claim.replay is not None:
-                use.replay, claim.replay = claim.replay.after(outputs), None
+            if owner.replay is not None:
+                use.replay, owner.replay = owner.replay.after(outputs), None
             self._add(use)
             return self.watch(use, output)
         return output
 
-    def _by_example(self, claim: Claim, use: Use) -> bool:
+    def _by_example(self, owner: Owner, use: Use) -> bool:
         inputs = use.inputs
-        if claim.rule is not None:
-            return bool(inputs) and len(inputs[0]) == use.examples and batched(claim.layer, inputs[0])
-        return any(dimension(claim.layer, place, t, use.examples) is not None for place, t in enumerate(inputs))
+        if owner.rule is not None:
+            return bool(inputs) and len(inputs[0]) == use.examples and batched(owner.layer, inputs[0])
+        return any(dimension(owner.layer, place, t, use.examples) is not None for place, t in enumerate(inputs))
 
-    def _escape(self, claim: Claim, lost: dict[str, nn.Parameter], why: str) -> None:
+    def _escape(self, owner: Owner, lost: dict[str, nn.Parameter], why: str) -> None:
         """From here on the model as a whole answers for these parameters."""
-        if claim.layer is self.model:
-            raise ValueError(f"{claim} {why}: it must take and give tensors with the examples in the first dimension")
+        if owner.layer is self.model:
+            raise ValueError(f"{owner} {why}: it must take and give tensors with the examples in the first dimension")
         warnings.warn(
-            f"{claim} {why}; its per-example gradients come from calling the whole model again, which is slow: keep "
+            f"{owner} {why}; its per-example gradients come from calling the whole model again, which is slow: keep "
             "the examples in the first dimension of what layers take, and use parameters by calling their layer",
             stacklevel=2,
         )
@@ -248,8 +248,8 @@ class Recorder:
         for use in now.uses:
             for p in use.owned.values():
                 known[id(p)] = known.get(id(p), 0) + (1 if use.replay is None else float("inf"))
-        for claim in self._claims:
-            owned = claim.owned(self._escaped)
+        for owner in self._owners:
+            owned = owner.owned(self._escaped)
             strays = {name: p for name, p in owned.items() if count[id(p)] > known.get(id(p), 0)}
-            if strays and claim.layer is not self.model:
-                self._escape(claim, strays, f"has its {' and '.join(strays)} used outside of its own call")
+            if strays and owner.layer is not self.model:
+                self._escape(owner, strays, f"has its {' and '.join(strays)} used outside of its own call")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import modules
-from bayesrule.curvature.forms import Dense, Form, total
+from bayesrule.curvature.forms import Explicit, GradientForm, total
 from bayesrule.curvature.general import Gradients, Ways
 from bayesrule.curvature.recorder import Recorder
 from bayesrule.curvature.records import Use
@@ -142,12 +142,12 @@ class SquaredGradients:
             self._totals[key] = sums if known is None else known.add_(sums)
 
 
-def _form(use: Use, name: str, repeated: Gradients | None) -> Form:
+def _form(use: Use, name: str, repeated: Gradients | None) -> GradientForm:
     """The gradients of one parameter by one call of a layer."""
     if use.rule is not None:
         return use.rule(use.layer, name, Call(use.inputs[0], use.gradients[0], use.training))
     assert repeated is not None
-    return Dense(repeated[name])
+    return Explicit(repeated[name])
 
 
 def _dtype(p: Tensor) -> torch.dtype:

@@ -15,7 +15,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from bayesrule import modules
-from bayesrule.curvature.forms import ROOM, Dense, Form
+from bayesrule.curvature.forms import ROOM, Explicit, GradientForm
 from bayesrule.curvature.general import Ways
 from bayesrule.curvature.limits import check_outputs, check_weights
 from bayesrule.curvature.recorder import Recorder
@@ -23,7 +23,7 @@ from bayesrule.curvature.records import Use
 from bayesrule.curvature.rules import Call
 from bayesrule.data import Inputs, inputs
 
-Forms = dict[str, list[Form]]
+Forms = dict[str, list[GradientForm]]
 """The gradients of each parameter, one form for each use of it; a parameter without any has none."""
 _RESHAPES = ("View", "UnsafeView", "Squeeze", "Unsqueeze", "ReshapeAlias", "Alias", "Transpose", "Permute", "Clone")
 
@@ -156,7 +156,7 @@ class Watched:
                 found.setdefault(name, []).append(form)
         return found
 
-    def _of(self, use: Use, gradients: dict[int, Tensor]) -> dict[str, Form]:
+    def _of(self, use: Use, gradients: dict[int, Tensor]) -> dict[str, GradientForm]:
         """The forms of a use, by the parameters' names in the model."""
         names = self.names(use)
         if use.rule is not None:
@@ -167,7 +167,7 @@ class Watched:
         use.gradients = gradients
         with self._recorder.rests():
             repeated = self._ways.gradients(use)
-        return {full: Dense(repeated[name]) for name, full in names.items()}
+        return {full: Explicit(repeated[name]) for name, full in names.items()}
 
 
 def unshaped(outputs: Tensor) -> set[object]:

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import modules
-from bayesrule.curvature.jacobians import jacobians
-from bayesrule.curvature.limits import check_memory, check_outputs
+from bayesrule.curvature import check_memory, check_outputs, jacobians
 from bayesrule.data import Inputs, inputs
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown

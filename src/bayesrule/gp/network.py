@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import likelihoods, modules
-from bayesrule.curvature.plans import Subset, chosen
+from bayesrule.curvature import Subset, chosen
 from bayesrule.data import Inputs, as_inputs, inputs
 from bayesrule.gp.features import Aggregate, Features, outputs
 from bayesrule.gp.sites import Sites
@@ -20,7 +20,7 @@ from bayesrule.gp.variances import aleatoric, epistemic
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
-from bayesrule.posteriors.marginals import predict_normal
+from bayesrule.posteriors import predict_normal
 from bayesrule.predictions import Prediction
 from bayesrule.priors import Prior
 from bayesrule.structures import Diagonal

@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bayesrule.curvature.limits import check_memory
+from bayesrule.curvature import check_memory
 from bayesrule.data import Inputs, inputs
 from bayesrule.gp.features import Features
 from bayesrule.gp.sites import Sites

@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from bayesrule.nn.estimators import ESTIMATORS
-from bayesrule.nn.variational import GRADIENTS, Variational, bayesianize
+from bayesrule.nn.variational import (
+    GRADIENTS,
+    Variational,
+    bayesianize,
+    check_settings,
+    inverse_softplus,
+    log_normal,
+)
 from bayesrule.nn.weights import kl_weights
 
-__all__ = ["ESTIMATORS", "GRADIENTS", "Variational", "bayesianize", "kl_weights"]
+__all__ = [
+    "ESTIMATORS",
+    "GRADIENTS",
+    "Variational",
+    "bayesianize",
+    "check_settings",
+    "inverse_softplus",
+    "kl_weights",
+    "log_normal",
+]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule.modules import Parameters, owners, parameters
-from bayesrule.priors.scales import RULES, fans
+from bayesrule.priors import RULES, fans
 
 
 def deviations(given: float | str, module: nn.Module) -> Parameters:

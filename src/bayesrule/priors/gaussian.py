@@ -43,7 +43,7 @@ class Gaussian(Independent):
         >>> Gaussian(0.5, mean=0.5).resolve(layer).divergence(half, half, dict(layer.named_parameters()))
         tensor(0.)
         """
-        pieces = _pieces(*self.bound(like), [w.numel() for w in like.values()])
+        pieces = _segments(*self.bound(like), [w.numel() for w in like.values()])
         return _Divergence.apply(pieces, mean, std)  # type: ignore[no-untyped-call]
 
     def gaussian(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Diagonal]:
@@ -86,7 +86,7 @@ def _log_total(scale: Value, count: int) -> float:
     return count * (math.log(scale) if isinstance(scale, float) else float(scale.log().mean()))
 
 
-class _Piece(NamedTuple):
+class _Segment(NamedTuple):
     """A part of a flat vector of weights that have one scale and one mean, or tensors of them."""
 
     part: slice
@@ -94,16 +94,16 @@ class _Piece(NamedTuple):
     mean: Value
 
 
-def _pieces(scales: list[Value], means: list[Value], sizes: list[int]) -> list[_Piece]:
+def _segments(scales: list[Value], means: list[Value], sizes: list[int]) -> list[_Segment]:
     """The fewest pieces: neighbours with the same two numbers are one."""
-    pieces: list[_Piece] = []
+    pieces: list[_Segment] = []
     end, before = 0, None
     for scale, mean, size in zip(scales, means, sizes, strict=True):
         start, end = end, end + size
         numbers = (scale, mean) if isinstance(scale, float) and isinstance(mean, float) else None
         if numbers is not None and numbers == before:
             start = pieces.pop().part.start
-        pieces.append(_Piece(slice(start, end), scale, mean))
+        pieces.append(_Segment(slice(start, end), scale, mean))
         before = numbers
     return pieces
 
@@ -142,7 +142,7 @@ class _Divergence(torch.autograd.Function):
     """KL(N(m, s²)‖N(mean, scale²)) of flat m and s as one node; gradients (m − mean)/scale² and s/scale² − 1/s."""
 
     @staticmethod
-    def forward(ctx: Any, pieces: list[_Piece], m: Tensor, s: Tensor) -> Tensor:
+    def forward(ctx: Any, pieces: list[_Segment], m: Tensor, s: Tensor) -> Tensor:
         """The value, a piece at a time."""
         ctx.pieces = pieces
         ctx.save_for_backward(m, s)
