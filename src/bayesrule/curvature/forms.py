@@ -29,7 +29,9 @@ class GradientForm(Protocol):
 
 def wide(tensor: Tensor) -> Tensor:
     """In float32 at least: squares of half-precision numbers overflow and vanish."""
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+    if tensor.dtype in (torch.float32, torch.float64):
+        return tensor
+    return tensor.float()
 
 
 def pieces(examples: int, numbers: int) -> Iterator[slice]:
@@ -62,14 +64,19 @@ def _summed(gradients: Callable[[slice], Tensor], examples: int, shape: torch.Si
     for rows in pieces(examples, shape.numel()):
         squares = gradients(rows).square_()
         squares = squares.view(len(squares), -1)
-        sums = _sum(squares, out) if sums is None else sums.add_(squares.sum(0))
+        if sums is None:
+            sums = _sum(squares, out)
+        else:
+            sums.add_(squares.sum(0))
     assert sums is not None
     return sums.view(shape)
 
 
 def _sum(values: Tensor, out: Tensor | None) -> Tensor:
     """The sum over the first dimension."""
-    return values.sum(0) if out is None else torch.sum(values, 0, out=out.view(values.shape[1:]))
+    if out is None:
+        return values.sum(0)
+    return torch.sum(values, 0, out=out.view(values.shape[1:]))
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,8 @@ class Outer:
     def squares(self, factor: float = 1.0, out: Tensor | None = None) -> Tensor:
         """factor·Σ_i g_i²."""
         left, right = self.left.square().t_(), self.right.square()
-        out = left.new_empty(self.shape) if out is None else out
+        if out is None:
+            out = left.new_empty(self.shape)
         flat = out.view(len(left), -1)
         torch.addmm(flat, left, right, beta=0, alpha=factor, out=flat)  # beta = 0: what is there is not read
         return out
@@ -171,6 +179,7 @@ class Rows:
     def squares(self, factor: float = 1.0, out: Tensor | None = None) -> Tensor:
         """factor·Σ_i g_i², over the pairs of example and row that occur."""
         width = self.values.shape[-1]
+        # only the rows that were read: a table of all examples would be B times as large as the parameter
         pairs, inverse = torch.unique(self._keys(self.index), return_inverse=True)
         sums = self.values.new_zeros(len(pairs), width).index_add_(0, inverse, self.values.reshape(-1, width))
         table = self.values.new_zeros(self.count, width) if out is None else out.zero_()

@@ -39,12 +39,15 @@ class Curvature:
 
     def blocks(self) -> dict[tuple[str, ...], structures.Structure]:
         """The blocks along the diagonal of G by the names of the parameters that each is over, in their order."""
-        parts = self.matrix.parts if isinstance(self.matrix, structures.Blocks) else [self.matrix]
+        if not isinstance(self.matrix, structures.Blocks):
+            return {tuple(self.shapes): self.matrix}
         found, names = {}, list(self.shapes)
-        for part in parts:
+        for part in self.matrix.parts:
             own: list[str] = []
-            while sum(self.shapes[name].numel() for name in own) < part.size:
+            missing = part.size
+            while missing > 0:
                 own.append(names.pop(0))
+                missing -= self.shapes[own[-1]].numel()
             found[tuple(own)] = part
         return found
 
@@ -131,8 +134,8 @@ class _Sums:
         if self.head is not None and labels == "exact":
             self._add_head(outputs, self.head, roots.root(self.likelihood, f)[:, 0])
         elif self.head is not None:
-            columns = self._columns(f, y, labels, samples, generator)
-            self._add_head(outputs, self.head, torch.stack([g.reshape(len(g), -1) for g in columns], 2))
+            columns = [g.reshape(len(g), -1) for g in self._columns(f, y, labels, samples, generator)]
+            self._add_head(outputs, self.head, torch.stack(columns, 2))
         else:
             self._add(outputs, self._columns(f, y, labels, samples, generator))
         self.watched.forget()
@@ -171,7 +174,9 @@ class _Sums:
         """The parts, in the order of the flat vector."""
         shapes = {name: p.shape for name, p in self.watched.parameters.items()}
         order = {name: index for index, name in enumerate(shapes)}
-        found: list[Part | Sketch | Head] = [self.head] if self.head is not None else [*self.parts]
+        found: list[Part | Sketch | Head] = [*self.parts]
+        if self.head is not None:
+            found = [self.head]
         found.sort(key=lambda part: order[next(iter(part.parameters))])
         matrix = structures.joined([part.result() for part in found])
         return Curvature(shapes, matrix, self.examples, self.loss, self.fallbacks)

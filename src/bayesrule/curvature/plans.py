@@ -35,11 +35,14 @@ def select(model: nn.Module, names: Sequence[str]) -> list[str]:
     ['0.bias', '1.weight', '1.bias']
     """
     known = modules.parameters(model)
+    found: set[str] = set()
     for name in names:
-        if not any(_within(p, name) for p in known):
+        own = {p for p in known if _within(p, name)}
+        if not own:
             layers = {p.rpartition(".")[0] for p in known} - {""}
             raise unknown("parameter or layer", name, [*sorted(layers), *known])
-    return [p for p in known if any(_within(p, name) for name in names)]
+        found |= own
+    return [p for p in known if p in found]
 
 
 def _within(parameter: str, name: str) -> bool:
@@ -102,12 +105,18 @@ def plan(structure: StructureName, rank: int, watched: Watched) -> tuple[list[Pa
 def _kronecker(watched: Watched) -> tuple[list[Part | Sketch], dict[str, str]]:
     """A part for each layer, by its kind and by its use in the last pass."""
     names = {id(p): name for name, p in watched.parameters.items()}
-    count = Counter(name for use in watched.uses for name in watched.names(use).values())
+    count: Counter[str] = Counter()
+    for use in watched.uses:
+        count.update(watched.names(use).values())
     found: list[Part | Sketch] = []
     fallbacks: dict[str, str] = {}
     taken: set[str] = set()
     for owner in parameter_owners(watched.model):
-        own = {names[id(p)]: p for p in owner.parameters.values() if id(p) in names and names[id(p)] not in taken}
+        own: dict[str, Tensor] = {}
+        for p in owner.parameters.values():
+            name = names.get(id(p))  # None: it does not take part
+            if name is not None and name not in taken:  # a tied one belongs to the first layer that has it
+                own[name] = p
         taken |= set(own)
         if not own:
             continue
@@ -115,10 +124,11 @@ def _kronecker(watched: Watched) -> tuple[list[Part | Sketch], dict[str, str]]:
         if why is None:
             found.append(_factors(owner, own))
             continue
-        small = sum(p.numel() for p in own.values()) <= DENSE_UP_TO
-        kind = parts.dense if small else parts.diagonal
-        found += [kind(run) for run in _runs(own, watched.parameters)]
-        fallbacks[owner.name] = f"{'dense' if small else 'diagonal'}: {why}"
+        instead, make = "dense", parts.dense
+        if sum(p.numel() for p in own.values()) > DENSE_UP_TO:
+            instead, make = "diagonal", parts.diagonal
+        found += map(make, _runs(own, watched.parameters))
+        fallbacks[owner.name] = f"{instead}: {why}"
     return found, fallbacks
 
 
@@ -134,7 +144,8 @@ def _runs(own: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> list[d
     follows = False
     for name, p in parameters.items():
         if name in own:
-            found = found if follows else [*found, {}]
+            if not follows:
+                found.append({})
             found[-1][name] = p
         follows = name in own
     return found
@@ -152,11 +163,14 @@ def _why_not(owner: Owner, own: Mapping[str, Tensor], count: Counter[str], watch
     """Why a layer gets no Kronecker form; None if it gets one."""
     kind = type(owner.layer).__name__
     if not separates(owner.layer, owner.rule):
-        return f"{kind} has no Kronecker form" + (" with groups" if getattr(owner.layer, "groups", 1) > 1 else "")
+        with_groups = " with groups" if getattr(owner.layer, "groups", 1) > 1 else ""
+        return f"{kind} has no Kronecker form{with_groups}"
     if owner.layer._parameters["weight"] is not next(iter(own.values())):
         return "its weight does not take part or is counted elsewhere"
-    if set(count[name] for name in own) != {1}:
-        return f"its parameters are used {' and '.join(str(count[name]) for name in own)} times"
-    if not any(set(watched.names(use).values()) == set(own) and use.layer is owner.layer for use in watched.uses):
-        return "its parameters are used outside of its own call"
-    return None
+    counts = [count[name] for name in own]
+    if set(counts) != {1}:
+        return f"its parameters are used {' and '.join(map(str, counts))} times"
+    for use in watched.uses:
+        if use.layer is owner.layer and set(watched.names(use).values()) == set(own):
+            return None
+    return "its parameters are used outside of its own call"

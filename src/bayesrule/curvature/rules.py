@@ -52,8 +52,10 @@ Rule = Callable[[Any, str, Call], GradientForm]
 
 def _linear(layer: nn.Linear, name: str, call: Call) -> GradientForm:
     g = wide(call.g)
+    if name == "bias" and g.ndim > 2:
+        return Explicit(g.flatten(1, -2).sum(1))
     if name == "bias":
-        return Explicit(g if g.ndim == 2 else g.flatten(1, -2).sum(1))
+        return Explicit(g)
     if g.ndim == 2:
         return Outer(g, call.once("x", lambda: wide(call.x)), layer.weight.shape)
     g = g.flatten(1, -2)
@@ -70,7 +72,9 @@ def _conv(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, name: str, call: Call) -> Gr
     def seen() -> Tensor:
         around: list[int] = layer._reversed_padding_repeated_twice
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        x = F.pad(wide(call.x), around, mode=mode) if any(around) else wide(call.x)
+        x = wide(call.x)
+        if any(around):
+            x = F.pad(x, around, mode=mode)
         patches = _patches(x, layer, g.shape[2:])
         if layer.groups > 1:
             return _grouped(patches, layer.groups, count)
@@ -88,8 +92,9 @@ def _conv_transpose(layer: _Transposed, name: str, call: Call) -> GradientForm:
     if name == "bias":
         return Explicit(g.flatten(2).sum(2))
     around: list[int] = []
-    for axis in reversed(range(len(layer.kernel_size))):
+    for axis in reversed(range(len(layer.kernel_size))):  # F.pad takes the last dimension first
         before = int(layer.padding[axis])
+        # what of the uncut output the kernels reach; output_padding may add rows that none of them does
         reach = (x.shape[2 + axis] - 1) * layer.stride[axis] + (layer.kernel_size[axis] - 1) * layer.dilation[axis] + 1
         around += [before, max(0, reach - before - g.shape[2 + axis])]
     right = _patches(F.pad(g, around), layer, x.shape[2:])
@@ -98,7 +103,10 @@ def _conv_transpose(layer: _Transposed, name: str, call: Call) -> GradientForm:
 
 
 def _patches(x: Tensor, layer: nn.Conv2d | _Transposed | nn.Conv1d | nn.Conv3d, positions: torch.Size) -> Tensor:
-    """What the kernel sees: [B, C, *kernel, *positions], a view."""
+    """What the kernel sees: [B, C, *kernel, *positions], a view.
+
+    By strides, where F.unfold knows images alone and copies.
+    """
     batch, channel, *steps = x.stride()
     inside = [step * int(d) for step, d in zip(steps, layer.dilation, strict=True)]
     between = [step * int(s) for step, s in zip(steps, layer.stride, strict=True)]
@@ -126,9 +134,12 @@ def _over_last(normalise: Callable[[Any, Tensor], Tensor]) -> Rule:
 
     def rule(layer: nn.Module, name: str, call: Call) -> GradientForm:
         g = wide(call.g)
-        values = g if name == "bias" else g * call.once("normal", lambda: normalise(layer, wide(call.x)))
+        if name != "bias":
+            g = g * call.once("normal", lambda: normalise(layer, wide(call.x)))
         positions = tuple(range(1, g.ndim - layer.get_parameter(name).ndim))
-        return Explicit(values.sum(positions) if positions else values)
+        if positions:  # the sum over no dimensions would be over all
+            g = g.sum(positions)
+        return Explicit(g)
 
     return rule
 
@@ -140,7 +151,9 @@ def _over_channels(normalise: Callable[[Any, Tensor, bool], Tensor]) -> Rule:
         g = wide(call.g)
         if name != "bias":
             g = g * call.once("normal", lambda: normalise(layer, wide(call.x), call.training))
-        return Explicit(g.flatten(2).sum(2) if g.ndim > 2 else g)
+        if g.ndim > 2:
+            g = g.flatten(2).sum(2)
+        return Explicit(g)
 
     return rule
 
@@ -208,6 +221,7 @@ def rule_of(layer: nn.Module) -> Rule | None:
         return None
     for kind in type(layer).__mro__:
         if kind in RULES:
+            # a subclass that computes something else has no closed form, though it is a Linear by name
             same = all(getattr(type(layer), name, None) is getattr(kind, name, None) for name in _COMPUTE)
             return RULES[kind] if same else None
     return None

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
+from bayesrule.nn.checks import GRADIENTS, check_settings
 from bayesrule.nn.estimators import ESTIMATORS
-from bayesrule.nn.variational import (
-    GRADIENTS,
-    Variational,
-    bayesianize,
-    check_settings,
-    inverse_softplus,
-    log_normal,
-)
+from bayesrule.nn.variational import Variational, bayesianize, inverse_softplus, log_normal
 from bayesrule.nn.weights import kl_weights
 
 __all__ = [
