@@ -158,6 +158,7 @@ class Evidence:
 
     def _volume(self, piece: _Independent, tuning: Tuning) -> Tensor:
         """log |Λ| − log |Λ₀| of a piece: from its eigenvalues, unless its parameters have several factors."""
+        # with the eigenvalues λ of Λ₀^−½ G Λ₀^−½ it is Σ log(1 + t λ/(c η)), for any factors at no cost
         factors = [tuning.variances[name] for name in piece.sizes]
         weight = self._weight(tuning)
         if piece.eigenvalues is not None and isinstance(piece.curvature, Diagonal):
@@ -170,7 +171,8 @@ class Evidence:
     def tuned(self, grouping: Grouping) -> Tuning:
         """The factors of the largest evidence: one for all parameters, for each layer or for each parameter.
 
-        L-BFGS on their logs. The noise is tuned if the scatter is known.
+        L-BFGS on their logs, so that they stay positive and steps are relative. The noise is tuned if the scatter is
+        known.
         """
         keys = {name: group(name, grouping) for name in self.sizes}
         zero = torch.zeros((), dtype=torch.float64, device=self.device)

@@ -132,6 +132,7 @@ class Features:
     def pieces(self, x: Inputs, names: list[str] | None = None, part: slice = slice(None)) -> Iterator[Piece]:
         """The features of some parameters (of all), [n, C, p], for as many examples at a time as there is room for."""
         names, scale = names or list(self.parameters), self.scale[part]
+        # twice their size: a piece of x is held beside one of z
         for rows in _blocks(x, max(1, ROOM // max(1, 2 * self.width * len(scale)))):
             yield rows, jacobians(self.model, _rows(x, rows), names).mul_(scale)
 

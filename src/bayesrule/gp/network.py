@@ -112,6 +112,7 @@ class NetworkGP:
     def __init__(self, task: Task, names: tuple[str, ...], solve: Solve, start_noise: bool) -> None:
         self.names, self._solve = names, solve
         self._dtype = modules.dtype_of(task.model)
+        # in float64: kernels of networks have condition numbers at which Cholesky fails in float32
         model = copy.deepcopy(task.model).double().eval()
         x, y = task.data.all().to(task.device)
         whole = outputs(model, x)
@@ -218,6 +219,7 @@ class NetworkGP:
         log p(D|f*)/η − ½‖(w* − m)/s‖² + ½ bᵀ C b − ½ log|I + Rᵀ K R|, where b is the gradient: its term vanishes at the
         mode. Exact for a linear network under Gaussian noise, whatever its weights. In units of y.
         """
+        # −½ bᵀ v₁ = ½ bᵀ C b
         fit = self.sites.log_prob - 0.5 * float(self._off.square().sum()) - 0.5 * float(self._gradient @ self._step)
         units = float(self._units[1].log().sum()) * len(self.sites.outputs) / self.task.temperature
         return fit - 0.5 * self.solver.log_det - units

@@ -153,6 +153,7 @@ class _Divergence(torch.autograd.Function):
         """The value, a segment at a time."""
         ctx.segments = segments
         ctx.save_for_backward(m, s)
+        # s of all at once and the rest by segment: most priors have a handful, and a KL is taken at every step
         total = -s.log().sum()
         for part, scale, mean in segments:
             size = part.stop - part.start

@@ -78,8 +78,9 @@ def spread(given: float | Mapping[str, Value], module: nn.Module, what: str) -> 
     """One value for each parameter, from a number or from the longest matching name in a mapping."""
     named = dict(given) if isinstance(given, Mapping) else {"": given}
     found: dict[str, Value] = {}
-    used = set()
+    used = set()  # a name that no parameter matches is a slip of the pen, and an error at the end
     for name, w in parameters(module).items():
+        # a dot after the name: "fc1" is not for "fc10.weight"
         matches = [key for key in named if key == "" or name == key or name.startswith(key + ".")]
         if not matches:
             raise ValueError(f"the prior has no {what} for parameter {name!r}: add it, its layer, or '' for the rest")

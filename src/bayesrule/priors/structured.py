@@ -46,6 +46,8 @@ class Structured(Prior):
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """log N(w; mean, Λ⁻¹), worked out in the precision of Λ."""
         away = flatten({name: parameters[name] - m for name, m in self.mean.items()})
+        # The posterior of the past is known to more digits than float32 holds: a quadratic form of stiff directions is
+        # a sum of large terms that cancel.
         exact = away.to(self.precision.diagonal.dtype)
         return (self._at_mean - 0.5 * self.precision.quadratic(exact)).to(away.dtype)
 

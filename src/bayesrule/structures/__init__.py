@@ -1,7 +1,7 @@
 """How a precision matrix is stored, and the algebra of precisions.
 
-A structure is the precision Λ = Σ⁻¹ of a Gaussian over one flat vector of P numbers, or the curvature that is added to
-one: natural parameters add, so that Λ_posterior = Λ_prior + G/η is one line whatever the two structures are.
+A structure is the precision Λ = Σ⁻¹ of a Gaussian over one flat vector of P variables, or the curvature that is added
+to one: natural parameters add, so that Λ_posterior = Λ_prior + G/η is one line whatever the two structures are.
 """
 
 from __future__ import annotations

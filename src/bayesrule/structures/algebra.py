@@ -28,11 +28,12 @@ def add(first: Structure, second: Structure) -> Structure:
     Blocks are added piece by piece, between the indices at which both are cut.
     """
     if first.size != second.size:
-        raise ValueError(f"precisions must be of as many numbers to be added, not of {first.size} and {second.size}")
+        raise ValueError(f"precisions must be of the same size to be added, not {first.size} and {second.size}")
     if isinstance(first, Sum) or isinstance(second, Sum):
         return _into_sum(first, second)
     if isinstance(first, Blocks) or isinstance(second, Blocks):
         return _by_pieces(first, second)
+    # None where neither kind holds both: a sum is exact, where the nearest simple structure would not be
     return _pair(first, second) or _pair(second, first) or Sum([first, second])
 
 
@@ -83,7 +84,7 @@ def _by_pieces(first: Structure, second: Structure) -> Structure:
     for start, stop in pairwise(bounds):
         left, right = first.part(start, stop), second.part(start, stop)
         if not isinstance(left, Blocks) and not isinstance(right, Blocks):
-            found.append(left + right)
+            found.append(left + right)  # not for blocks, which would come back here for ever
         elif isinstance(left, Dense) or isinstance(right, Dense):
             found.append(Dense(left.dense() + right.dense()))
         else:
@@ -116,7 +117,7 @@ def _bounds(structure: Structure) -> list[int]:
 
 
 def _cuts(structure: Structure, index: int) -> bool:
-    """Whether a precision has nothing but zeros between the numbers before an index and those from it on."""
+    """Whether a precision has nothing but zeros between what is before an index and what is from it on."""
     if isinstance(structure, Diagonal):
         return True
     if isinstance(structure, Blocks):

@@ -14,7 +14,7 @@ from bayesrule.naming import Named
 
 
 class Structure(Named, ABC):
-    """A precision Λ over a vector of ``size`` numbers: symmetric, and no eigenvalue is negative.
+    """A precision Λ over a vector of ``size`` variables: symmetric, and no eigenvalue is negative.
 
     A curvature may be zero in some directions. It can be added, scaled and multiplied with; whatever needs Λ⁻¹ is an
     error until there is a prior beside it.
@@ -28,7 +28,7 @@ class Structure(Named, ABC):
     @property
     @abstractmethod
     def diagonal(self) -> Tensor:
-        """Λ_jj: inverse variances of each number given all others."""
+        """Λ_jj: the inverse variance of each variable given all others."""
 
     @property
     @abstractmethod
@@ -57,7 +57,7 @@ class Structure(Named, ABC):
 
     @abstractmethod
     def part(self, start: int, stop: int) -> Structure:
-        """The rows and columns from ``start`` up to ``stop``: the precision of these numbers given the others."""
+        """The rows and columns from ``start`` up to ``stop``: the precision of these variables given the others."""
 
     @abstractmethod
     def __mul__(self, factor: float | Tensor) -> Structure:
@@ -80,7 +80,7 @@ class Structure(Named, ABC):
         return torch.dot(v, self.multiply(v))
 
     def variance_along(self, j: Tensor) -> Tensor:
-        """J Λ⁻¹ Jᵀ [..., K, K] for J [..., K, P]: the covariance of K numbers linear in the vector, such as outputs."""
+        """J Λ⁻¹ Jᵀ [..., K, K] for J [..., K, P]: the covariance of K linear functions, such as outputs."""
         return j @ self.solve(j).mT
 
     def log_prob(self, v: Tensor) -> Tensor:

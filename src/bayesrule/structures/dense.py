@@ -1,4 +1,4 @@
-"""Every number with every other."""
+"""Every variable with every other."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Dense(Structure):
         >>> Dense(torch.diag(torch.tensor([2.0, -1e-9]))).clipped().diagonal
         tensor([2., 0.])
         """
-        values, vectors = torch.linalg.eigh(self.matrix.double())
+        values, vectors = torch.linalg.eigh(self.matrix.double())  # in float32 it would bring them back
         return Dense(((vectors * values.clamp(min=0)) @ vectors.T).to(self.matrix.dtype))
 
 
@@ -143,6 +143,7 @@ def check_symmetric(what: str, matrix: Tensor) -> None:
         row, column = (~matrix.isfinite()).nonzero()[0].tolist()
         where = f"[{row}, {column}] is {float(matrix[row, column])}"
         raise ValueError(f"{what} must be finite, but {where}; are the network's weights and the data finite?")
+    # A Cholesky factor reads one triangle only: of a matrix that is not symmetric it would be that of another one.
     apart = (matrix - matrix.T).abs()
     if bool(apart.max() > ROUNDING * matrix.abs().max()):
         row, column = divmod(int(apart.argmax()), len(matrix))

@@ -1,4 +1,4 @@
-"""Independent numbers: Λ = diag(values)."""
+"""Independent variables: Λ = diag(values)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Kronecker(Structure):
     def __post_init__(self) -> None:
         if len(self.lefts) != len(self.rights) or not self.lefts:
             counts = f"{len(self.lefts)} and {len(self.rights)}"
-            raise ValueError(f"lefts and rights must be as many, at least one each, not {counts}")
+            raise ValueError(f"lefts and rights must have the same length, at least 1, not {counts}")
         for name in ("lefts", "rights"):
             for index, factor in enumerate(getattr(self, name)):
                 check_symmetric(f"{name}[{index}]", factor)
@@ -120,7 +120,7 @@ class Kronecker(Structure):
         return Dense(self._written(start, stop))
 
     def _written(self, start: int, stop: int) -> Tensor:
-        """Σ_k B_k[o, o'] A_k[i, i'] + D for the numbers (o, i) from ``start`` up to ``stop``, and no others."""
+        """Σ_k B_k[o, o'] A_k[i, i'] + D for the entries (o, i) from ``start`` up to ``stop``, and no others."""
         rows, columns = self.shape
         position = to_vector(torch.arange(self.size, device=self.values.device).view(rows, columns), self.bias)
         o, i = position[start:stop] // columns, position[start:stop] % columns
@@ -141,7 +141,7 @@ class Kronecker(Structure):
         """Λ + Λ'; a product that shares a factor with one that is there, up to a number, is added to it."""
         lefts, rights = list(self.lefts), list(self.rights)
         for left, right in zip(other.lefts, other.rights, strict=True):
-            for k in range(len(lefts)):
+            for k in range(len(lefts)):  # or every data set would add a product, and the root be further from exact
                 if (ratio := _ratio(left, lefts[k])) is not None:
                     rights[k] = rights[k] + ratio * right
                     break
@@ -200,6 +200,8 @@ def _units(values: Tensor) -> tuple[Tensor, Tensor]:
     """√r and √c for which r_o c_i is nearest to D [O, I] in logs; ones where D has zeros."""
     if not bool((values > 0).all()):
         return values.new_ones(len(values)), values.new_ones(values.shape[1])
+    # least squares in logs is a mean over rows and one over columns; half of the grand mean goes to each side, and the
+    # last half is the root
     logs = values.log()
     middle = logs.mean() / 2
     return ((logs.mean(1) - middle) / 2).exp(), ((logs.mean(0) - middle) / 2).exp()

@@ -1,4 +1,4 @@
-"""A few directions on top of independent numbers."""
+"""A few directions on top of independent variables."""
 
 from __future__ import annotations
 

@@ -42,6 +42,7 @@ def _of_product(prior: Diagonal, curvature: Kronecker) -> Tensor | None:
         return None
     if not torch.equal(to_vector(even, curvature.bias), prior.values):
         return None
+    # eigenvalues of a Kronecker product are the products of its factors' eigenvalues
     root = columns.rsqrt()
     outputs = torch.linalg.eigvalsh(curvature.lefts[0])
     inputs = torch.linalg.eigvalsh(root[:, None] * curvature.rights[0] * root)

@@ -13,10 +13,10 @@ from bayesrule.structures.sums import SMALL
 
 
 def selected(precision: Structure, runs: Sequence[tuple[int, int]]) -> Structure:
-    """The rows and columns of ``runs``, each from a start up to a stop: the precision of these numbers given the rest.
+    """The rows and columns of ``runs``, each from a start up to a stop: the precision of these given the rest.
 
-    Exact for one run, and for several of up to 4096 numbers in all. Of more, what ties one run to another is left out:
-    no structure but a dense one holds it.
+    Exact for one run, and for several runs of up to 4096 variables in all of the precision. Of a larger one, what ties
+    one run to another is left out: no structure but a dense one holds it.
 
     >>> selected(Dense(torch.tensor([[3.0, 1.0, 2.0], [1.0, 3.0, 0.0], [2.0, 0.0, 3.0]])), [(0, 1), (2, 3)]).matrix
     tensor([[3., 2.],
