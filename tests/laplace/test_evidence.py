@@ -14,7 +14,7 @@ from bayesrule.curvature import Curvature, Evidence, Scatter, Tuning, curvature
 from bayesrule.curvature.parts import Part
 from bayesrule.likelihoods import Gaussian
 from bayesrule.methods import Laplace
-from bayesrule.structures import Dense, Diagonal, Kronecker, LowRank
+from bayesrule.structures import Blocks, Dense, Diagonal, Kronecker, LowRank
 
 DOUBLE = torch.float64
 seeds = st.integers(0, 2**20)
@@ -195,6 +195,25 @@ def test_curvature_far_above_the_prior(seed):
     tuning = Tuning({"weight": number(1.0), "bias": number(2.0)}, number(1.0))
     assert bool(evidence.precision(tuning).variances.isfinite().all())
     assert math.isfinite(float(evidence.log(tuning)))
+
+
+def test_a_prior_that_is_cut_within_a_parameter():
+    """Its parts share the parameter's factor, and the evidence is that of the whole matrices."""
+    prior = Blocks([Diagonal(torch.ones(3)), Dense(torch.eye(2) + 1)])
+    found = Curvature({"w": torch.Size([5])}, Diagonal(torch.arange(1.0, 6.0)), 1, 0.0, {})
+    evidence = Evidence.of(found, prior, {"w": torch.zeros(5)})
+    whole = Evidence.of(found, Dense(prior.dense()), {"w": torch.zeros(5)})
+    tuning = Tuning({"w": number(2.0)}, number(1.0))
+    torch.testing.assert_close(evidence.log(tuning), whole.log(tuning))
+    torch.testing.assert_close(evidence.precision(tuning).dense(), whole.precision(tuning).dense())
+
+
+def test_a_prior_of_other_weights_than_the_curvature_is_refused():
+    found = Curvature({"w": torch.Size([2])}, Diagonal(torch.ones(2)), 1, 0.0, {})
+    with pytest.raises(ValueError, match="the prior is over 3 weights and the curvature over 2"):
+        Evidence.of(found, Diagonal(torch.ones(3)), {"w": torch.zeros(2)})
+    with pytest.raises(ValueError, match="temperature must be positive, not 0"):
+        Evidence.of(found, Diagonal(torch.ones(2)), {"w": torch.zeros(2)}, temperature=0.0)
 
 
 @pytest.mark.parametrize("likelihood", ["categorical", "bernoulli", "poisson", "gaussian"])

@@ -12,7 +12,7 @@ from torch import nn
 import bayesrule as br
 from bayesrule import modules
 from bayesrule.files import FileError
-from bayesrule.methods import MAP, SWAG, Ensemble, MCDropout
+from bayesrule.methods import BBB, MAP, SWAG, Ensemble, MCDropout
 from bayesrule.posteriors import Context, Gaussian, Particles, networks
 from bayesrule.structures import Diagonal
 
@@ -201,3 +201,84 @@ def test_running_under_other_weights_leaves_a_shared_layer_as_it_was():
     torch.testing.assert_close(modules.call(model, x, other), doubled(x))
     assert all(torch.equal(w, before[name]) for name, w in model.state_dict().items())
     assert all(p.is_leaf for p in copy.deepcopy(model).parameters())
+
+
+@pytest.mark.parametrize("method", [MAP(), Ensemble(2), SWAG(), BBB()])
+def test_frozen_normalisation_stays(method):
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
+    model[:2].requires_grad_(False)
+    model[1].running_mean.fill_(5.0)
+    posterior = br.fit(model, (X, Y), method, epochs=2)
+    tensors = []
+
+    def collect(node):
+        if isinstance(node, dict):
+            tensors.extend(v for k, v in node.items() if k == "1.running_mean")
+        for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else []:
+            collect(child)
+
+    collect(posterior.state())
+    assert tensors
+    assert all((t == 5.0).all() for t in tensors)
+
+
+def test_dropout_in_a_transformer_is_at_work():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.3, batch_first=True)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.layer(x).mean(1))
+
+    x = torch.randn(48, 5, 4, generator=torch.Generator().manual_seed(0))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Net()
+    assert br.fit(model, (x, Y), MCDropout(), epochs=5).predict(x).epistemic.mean() > 1e-3
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_one_example_needs_its_dimension():
+    posterior = br.fit(mlp(1), (X, X[:, 0]), MAP(), epochs=1)
+    with pytest.raises(ValueError, match=r"one example alone is X\[None\]"):
+        posterior.predict(X[0])
+    assert posterior.predict(X[:1]).mean.shape == (1,)
+
+
+def test_a_mixture_counts_all_its_networks(monkeypatch):
+    posterior = br.fit(mlp(), (X, Y), Ensemble(5), epochs=1)
+    monkeypatch.setattr(networks, "MEMORY", 3 * 48 * 3 * 4)
+    with pytest.raises(MemoryError, match="5 networks on 48 examples"):
+        posterior.predict(X)
+
+
+def test_large_examples_go_through_a_few_at_a_time():
+    sizes = []
+
+    class Big(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(4, 3)
+
+        def forward(self, x):
+            sizes.append(len(x))
+            return self.net(x[:, :4])
+
+    x = torch.zeros(40, 2**20)
+    x[:, :4] = X[:40]
+    br.fit(Big(), (x, Y[:40]), MAP(), epochs=1, batch_size=4).predict(x)
+    assert max(sizes) == 8
+
+
+def test_a_posterior_says_how_it_came_about():
+    info = br.fit(mlp(1), (X, X[:, 0]), MAP(), epochs=1).info
+    assert info["prior"]["fields"]["scale"] == "kaiming"
+    assert info["versions"]["bayesrule"] == br.__version__
+
+
+@pytest.mark.parametrize("ood", [X.tolist(), X.numpy(), (X, Y), torch.utils.data.TensorDataset(X, Y)])
+def test_inputs_from_elsewhere_in_any_form(ood):
+    posterior = br.fit(mlp(), (X, Y), MAP(), epochs=1)
+    assert br.evaluate(posterior, (X, Y), ood=ood, bootstrap=0)["auroc_ood"] == 0.5

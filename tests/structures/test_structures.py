@@ -23,6 +23,7 @@ from bayesrule.structures import (
     Structure,
     Sum,
     relative_eigenvalues,
+    selected,
 )
 
 DOUBLE = torch.float64
@@ -375,6 +376,61 @@ def test_products_of_single_precision_sums_clip_rounding():
     assert structure.variances.max() <= 1000.001
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_products_of_low_rank_have_no_inverse_without_a_prior(seed):
+    """Though rounding makes some of their zero eigenvalues positive."""
+    factor = normal(torch.Generator().manual_seed(seed), 6, 2)
+    product = Kronecker.of(factor @ factor.T, definite(torch.Generator().manual_seed(seed), 3))
+    with pytest.raises(ValueError, match="must be positive definite"):
+        product.logdet()
+    assert (product + Diagonal(torch.full((18,), 1e-12, dtype=DOUBLE))).variances.max() <= 1.001e12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
+def test_a_covariance_with_very_wide_directions_takes_precisions_in(dtype):
+    """Directions 10¹⁰ times as wide as the others: one observation of each weight settles them all."""
+    path = LowRank(torch.ones(4, dtype=dtype), 1e10 * torch.eye(4, dtype=dtype)[:, :2], of="covariance")
+    seen = path.plus_diagonal(torch.ones(4, dtype=dtype))
+    assert seen.values.dtype == seen.factor.dtype == dtype
+    torch.testing.assert_close(seen.variances, torch.tensor([1, 1, 0.5, 0.5], dtype=dtype))
+    torch.testing.assert_close(path.diagonal[2:], torch.ones(2, dtype=dtype))
+    assert path.part(0, 3).values.dtype == dtype
+    wide = LowRank(torch.ones(4, dtype=dtype), 1e5 * torch.ones(4, 1, dtype=dtype), of="covariance")
+    torch.testing.assert_close(wide.dense(), torch.eye(4, dtype=dtype) - 0.25)
+    # the fourth weight given the first three, which tell where the wide direction is
+    torch.testing.assert_close(wide.part(3, 4).variances, torch.tensor([4 / 3], dtype=dtype))
+
+
+def test_the_bias_of_a_wide_layer_is_cut_out_without_the_layer():
+    """All of the matrix would take 300 GB."""
+    layer = Kronecker.of(2 * torch.eye(100), 3 * torch.eye(2001), bias=True) + Diagonal(torch.ones(200_100))
+    bias = layer.part(200_000, 200_100)
+    assert torch.equal(bias.dense(), 7 * torch.eye(100))
+
+
+def test_eigenvalues_are_not_those_of_the_products_alone_where_a_curvature_has_more():
+    more = Kronecker.of(EYE, EYE) + Diagonal(torch.ones(4))
+    assert relative_eigenvalues(Diagonal(torch.ones(4)), more) is None
+
+
+def test_the_root_of_a_large_sum_counts_every_part(monkeypatch):
+    """One part alone, and the same part twice."""
+    monkeypatch.setattr(br.structures.sums, "SMALL", 1)
+    part, matrix = make("low rank", 2, 3, 0)
+    torch.testing.assert_close(Sum([part]).root.dense(), matrix, **CLOSE)
+    torch.testing.assert_close(Sum([part, part]).root.diagonal, 2 * matrix.diagonal(), **CLOSE)
+
+
+def test_what_is_selected_from_a_large_precision_leaves_out_what_ties_the_runs(monkeypatch):
+    precision, matrix = make("dense", 2, 3, 0)
+    runs, index = [(0, 2), (3, 6)], torch.tensor([0, 1, 3, 4, 5])
+    torch.testing.assert_close(selected(precision, runs).dense(), matrix[index][:, index], **CLOSE)
+    torch.testing.assert_close(selected(precision, runs[1:]).dense(), matrix[3:, 3:], **CLOSE)
+    monkeypatch.setattr(br.structures.selection, "SMALL", 1)
+    apart = torch.block_diag(matrix[:2, :2], matrix[3:, 3:])
+    torch.testing.assert_close(selected(precision, runs).dense(), apart, **CLOSE)
+
+
 EYE = torch.eye(2)
 NAN = torch.tensor([[1.0, 0.0], [float("nan"), 1.0]])
 WRONG = {"name": "densee", "fields": {}}
@@ -393,7 +449,7 @@ NEGATIVE = torch.diag(torch.tensor([3.0, -2.0]))
         (lambda: Dense(torch.eye(2, dtype=torch.int64)), "of floats, not .* torch.int64"),
         (lambda: Diagonal(torch.ones(2, 2)), r"values must be one vector, not \[2, 2\]"),
         (lambda: Kronecker([EYE], [torch.eye(3)], torch.ones(4)), r"values must be 2 × 3 in one vector, not \[4\]"),
-        (lambda: Kronecker([EYE], [], torch.ones(4)), "as many, at least one each, not 1 and 0"),
+        (lambda: Kronecker([EYE], [], torch.ones(4)), "the same length, at least 1, not 1 and 0"),
         (lambda: Kronecker.of(torch.ones(2), EYE), r"lefts\[0\] must be a square matrix of floats, not \[2\]"),
         (lambda: Kronecker.of(NAN, EYE), r"lefts\[0\] must be finite"),
         (lambda: Kronecker.of(EYE, TILTED), r"rights\[0\] must be symmetric"),
@@ -402,13 +458,23 @@ NEGATIVE = torch.diag(torch.tensor([3.0, -2.0]))
             "rights must be positive semi-definite, but the smallest eigenvalue is -2",
         ),
         (lambda: Kronecker.of(EYE, 0 * EYE).logdet(), "positive definite, but has an eigenvalue 0; add a prior"),
+        (lambda: Dense(torch.ones(2, 2)).logdet(), "positive definite, but its smallest eigenvalue is"),
+        (lambda: Diagonal(torch.tensor([1.0, 0.0])).variances, "values must be positive for an inverse, but one is 0"),
+        (lambda: Diagonal(torch.tensor([1.0, -2.0])).sample(1), "for an inverse, but one is -2; add a prior"),
+        (lambda: Diagonal(torch.zeros(2)).solve(torch.ones(2)), "values must be positive for an inverse"),
+        (lambda: Diagonal(torch.zeros(2)).logdet(), "values must be positive for an inverse"),
+        (lambda: Diagonal(torch.zeros(2)).variance_along(torch.ones(1, 2)), "values must be positive for an inverse"),
+        (lambda: LowRank(torch.zeros(2), torch.ones(2, 1)).logdet(), "values must be positive for an inverse"),
+        (lambda: LowRank(torch.ones(2, 1), torch.ones(2, 1)), r"values must be one vector, not \[2, 1\]"),
         (lambda: LowRank(torch.ones(2), torch.ones(3, 1)), r"a row for each of the 2 values, not the shape \[3, 1\]"),
         (lambda: LowRank(torch.ones(2), torch.ones(2, 1), of="both"), "unknown form of a low-rank matrix 'both'"),
         (lambda: LowRank(torch.zeros(2), torch.ones(2, 1)).variances, "values must be positive for an inverse"),
         (lambda: Blocks([]), "at least one structure"),
         (lambda: Blocks([Diagonal(torch.ones(2)), torch.ones(2)]), r"parts\[1\] must be a structure, not Tensor"),
-        (lambda: Sum([Diagonal(torch.ones(2)), Diagonal(torch.ones(3))]), r"of as many numbers.* not of \[2, 3\]"),
-        (lambda: Diagonal(torch.ones(2)) + Diagonal(torch.ones(3)), "to be added, not of 2 and 3"),
+        (lambda: Sum([]), "at least one structure"),
+        (lambda: Sum([Diagonal(torch.ones(2)), 1.0]), r"parts\[1\] must be a structure, not float"),
+        (lambda: Sum([Diagonal(torch.ones(2)), Diagonal(torch.ones(3))]), r"of the same size, not of \[2, 3\]"),
+        (lambda: Diagonal(torch.ones(2)) + Diagonal(torch.ones(3)), "of the same size to be added, not 2 and 3"),
         (
             lambda: from_spec("structure", {"name": "blocks", "fields": {"parts": [WRONG]}}, AVAILABLE),
             "unknown structure 'densee': did you mean 'dense'",

@@ -1,21 +1,34 @@
 """Curvature of a model's loss: squared gradients, Jacobians, Gauss–Newton and Fisher matrices in several structures."""
 
-from bayesrule.curvature.evidence import Evidence, Scatter, Tuning
+from bayesrule.curvature.evidence import Evidence, Grouping, Scatter, Tuning, group, rescaled
 from bayesrule.curvature.ggn import Curvature, curvature
 from bayesrule.curvature.jacobians import example_gradients, jacobians
-from bayesrule.curvature.plans import last_layer
+from bayesrule.curvature.limits import check_memory, check_outputs
+from bayesrule.curvature.plans import STRUCTURES, StructureName, Subset, chosen, last_layer
 from bayesrule.curvature.propagation import propagate
+from bayesrule.curvature.roots import LABELS, Labels
 from bayesrule.curvature.squares import SquaredGradients
 
 __all__ = [
+    "LABELS",
+    "STRUCTURES",
     "Curvature",
     "Evidence",
+    "Grouping",
+    "Labels",
     "Scatter",
     "SquaredGradients",
+    "StructureName",
+    "Subset",
     "Tuning",
+    "check_memory",
+    "check_outputs",
+    "chosen",
     "curvature",
     "example_gradients",
+    "group",
     "jacobians",
     "last_layer",
     "propagate",
+    "rescaled",
 ]

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from bayesrule.curvature.ggn import Curvature
 from bayesrule.curvature.limits import check_memory
-from bayesrule.structures import Blocks, Dense, Diagonal, Structure, relative_eigenvalues
-from bayesrule.structures.algebra import pieces
+from bayesrule.structures import Blocks, Dense, Diagonal, Structure, common_bounds, joined, relative_eigenvalues
 
 Grouping = Literal["one", "layer", "parameter"]
 BOUND = 16.0  # logs of factors stay within ±BOUND: e^16 is nine million
@@ -50,8 +49,8 @@ class Tuning:
         return cls(dict.fromkeys(names, one), one)
 
 
-class _Piece(NamedTuple):
-    """A prior and a curvature that nothing ties to the others, with the parameters that they are over."""
+class _Independent(NamedTuple):
+    """A prior and a curvature that nothing ties to the others, with the sizes of the parameters that they are over."""
 
     sizes: dict[str, int]
     prior: Structure
@@ -87,19 +86,27 @@ class Evidence:
         scatter: Scatter | None = None,
         temperature: float = 1.0,
     ) -> Evidence:
-        """From a curvature, a prior's precision, and where the weights are from the prior's mean, by name.
+        """From a curvature, a prior's precision, and the weights less the prior's mean, by name.
 
         >>> found = Curvature({"w": torch.Size([1])}, Diagonal(torch.tensor([3.0])), 1, 0.0, {})
         >>> round(float(Evidence.of(found, Diagonal(torch.ones(1)), {"w": torch.zeros(1)}).log()), 4)  # −½ log 4
         -0.6931
         """
+        if prior.size != curvature.matrix.size:
+            sizes_differ = f"the prior is over {prior.size} weights and the curvature over {curvature.matrix.size}"
+            raise ValueError(f"{sizes_differ}: they must be over the same, prior.gaussian(...) of curvature.shapes")
+        if not temperature > 0:
+            raise ValueError(f"temperature must be positive, not {temperature}")
         _check_room(curvature.matrix)
+        # in float64 from here on: the evidence is a small difference of large logs of determinants
         prior = prior.to(torch.float64)
+        matrix = curvature.matrix.to(torch.float64)
         sizes = {name: shape.numel() for name, shape in curvature.shapes.items()}
         away = torch.cat([offsets[name].detach().double().flatten() for name in sizes])
         shares = torch.split(away * prior.multiply(away), list(sizes.values()))
-        squares = {name: float(share.sum()) for name, share in zip(sizes, shares, strict=True)}
-        matrix = curvature.matrix.to(torch.float64)
+        squares = {}
+        for name, share in zip(sizes, shares, strict=True):
+            squares[name] = float(share.sum())
         return cls(sizes, prior, matrix, squares, scatter or Scatter(curvature.loss), temperature)
 
     @property
@@ -110,15 +117,16 @@ class Evidence:
     def precision(self, tuning: Tuning | None = None) -> Structure:
         """Λ = Λ₀/t + G/(c η)."""
         tuning = tuning or Tuning.neutral(self.sizes, self.device)
-        prior, factor = rescaled(self.prior, self.sizes, tuning), self._weight(tuning)
-        found = prior + self.curvature * factor
-        return found if _definite(found) else prior + _clipped(self.curvature) * factor
+        return _definite_sum(rescaled(self.prior, self.sizes, tuning), self.curvature, self._weight(tuning))
 
     def prior_scales(self, tuning: Tuning) -> dict[str, float]:
-        """The mean deviation of each parameter's weights, given all others, under the tuned prior."""
+        """The mean standard deviation of each parameter's weights, given all others, under the tuned prior."""
         deviations = rescaled(self.prior, self.sizes, tuning).diagonal.rsqrt()
         parts = torch.split(deviations, list(self.sizes.values()))
-        return {name: float(part.mean()) for name, part in zip(self.sizes, parts, strict=True)}
+        found = {}
+        for name, part in zip(self.sizes, parts, strict=True):
+            found[name] = float(part.mean())
+        return found
 
     def log(self, tuning: Tuning | None = None) -> Tensor:
         """The log evidence, with its gradient in the factors of a tuning."""
@@ -132,20 +140,25 @@ class Evidence:
         return 1 / (tuning.noise * self.temperature)
 
     @cached_property
-    def _pieces(self) -> list[_Piece]:
+    def _pieces(self) -> list[_Independent]:
         """What can be looked at apart, with the eigenvalues that serve for all factors."""
-        found, names = [], list(self.sizes.items())
-        for start, stop in pieces(self.prior, self.curvature):
-            own, taken = {}, start
-            while taken < stop:
-                name, size = names.pop(0)
-                own[name], taken = size, taken + size
+        bounds = set(common_bounds(self.prior, self.curvature))
+        found: list[_Independent] = []
+        own: dict[str, int] = {}
+        start = stop = 0
+        for name, size in self.sizes.items():
+            own[name] = size
+            stop += size
+            if stop not in bounds:  # bounds within a parameter do not count: a factor is for all of it
+                continue
             prior, curvature = self.prior.part(start, stop), self.curvature.part(start, stop)
-            found.append(_Piece(own, prior, curvature, relative_eigenvalues(prior, curvature)))
+            found.append(_Independent(own, prior, curvature, relative_eigenvalues(prior, curvature)))
+            own, start = {}, stop
         return found
 
-    def _volume(self, piece: _Piece, tuning: Tuning) -> Tensor:
+    def _volume(self, piece: _Independent, tuning: Tuning) -> Tensor:
         """log |Λ| − log |Λ₀| of a piece: from its eigenvalues, unless its parameters have several factors."""
+        # with the eigenvalues λ of Λ₀^−½ G Λ₀^−½ it is Σ log(1 + t λ/(c η)), for any factors at no cost
         factors = [tuning.variances[name] for name in piece.sizes]
         weight = self._weight(tuning)
         if piece.eigenvalues is not None and isinstance(piece.curvature, Diagonal):
@@ -153,26 +166,28 @@ class Evidence:
         if piece.eigenvalues is not None and all(factor is factors[0] for factor in factors):
             return (factors[0] * weight * piece.eigenvalues).log1p().sum()
         prior = rescaled(piece.prior, piece.sizes, tuning)
-        total = prior + piece.curvature * weight
-        total = total if _definite(total) else prior + _clipped(piece.curvature) * weight
-        return total.logdet() - prior.logdet()
+        return _definite_sum(prior, piece.curvature, weight).logdet() - prior.logdet()
 
     def tuned(self, grouping: Grouping) -> Tuning:
         """The factors of the largest evidence: one for all parameters, for each layer or for each parameter.
 
-        L-BFGS on their logs. The noise is tuned if the scatter is known.
+        L-BFGS on their logs, so that they stay positive and steps are relative. The noise is tuned if the scatter is
+        known.
         """
         keys = {name: group(name, grouping) for name in self.sizes}
-        logs = {
-            key: torch.zeros((), dtype=torch.float64, device=self.device, requires_grad=True) for key in keys.values()
-        }
-        noise = torch.zeros((), dtype=torch.float64, device=self.device, requires_grad=self.scatter.numbers > 0)
-        free = [*logs.values(), *([noise] if noise.requires_grad else [])]
+        zero = torch.zeros((), dtype=torch.float64, device=self.device)
+        logs = {key: zero.clone().requires_grad_() for key in keys.values()}
+        noise = zero.clone()
+        free = list(logs.values())
+        if self.scatter.numbers > 0:
+            free.append(noise.requires_grad_())
         optimizer = torch.optim.LBFGS(free, max_iter=200, line_search_fn="strong_wolfe")
 
         def tuning() -> Tuning:
-            found = {key: value.clamp(-BOUND, BOUND).exp() for key, value in logs.items()}
-            return Tuning({name: found[key] for name, key in keys.items()}, noise.clamp(-BOUND, BOUND).exp())
+            # parameters of one group must hold the same tensor, by which `rescaled` knows that they share a factor
+            factors = {key: value.clamp(-BOUND, BOUND).exp() for key, value in logs.items()}
+            variances = {name: factors[key] for name, key in keys.items()}
+            return Tuning(variances, noise.clamp(-BOUND, BOUND).exp())
 
         def loss() -> Tensor:
             optimizer.zero_grad()
@@ -207,8 +222,11 @@ def rescaled(prior: Structure, sizes: Mapping[str, int], tuning: Tuning) -> Stru
     if isinstance(prior, Diagonal):
         return prior * (1 / _spread(sizes, tuning))
     if isinstance(prior, Blocks):
-        parts = _by_parts(prior, sizes)
-        return Blocks([rescaled(part, own, tuning) for part, own in parts])
+        separate = _by_parts(prior, sizes)
+        # blocks that meet within parameters all the way are scaled as one, like any other structure
+        tied = len(separate) == 1 and isinstance(separate[0][0], Blocks) and len(prior.parts) > 1
+        if not tied:
+            return Blocks([rescaled(part, own, tuning) for part, own in separate])
     first, *rest = (tuning.variances[name] for name in sizes)
     if any(factor is not first for factor in rest):
         raise ValueError(
@@ -230,15 +248,31 @@ def _by_parts(prior: Blocks, sizes: Mapping[str, int]) -> list[tuple[Structure, 
             name, size = names.pop(0)
             own[name] = size
         if sum(own.values()) == total:
-            found.append((waiting[0] if len(waiting) == 1 else Blocks(waiting), own))
+            found.append((joined(waiting), own))
             waiting = []
         else:
             names[:0] = own.items()
     return found
 
 
+def _definite_sum(prior: Structure, curvature: Structure, weight: Tensor) -> Structure:
+    """prior + weight·curvature, positive definite even where rounding says otherwise.
+
+    The exact sum always is, since the prior is. Two things can hide it: rounding of the sum itself, where the prior is
+    less than the last digit of the curvature (`Dense.lifted`), and eigenvalues below zero of a curvature that was
+    summed up in single precision (`Dense.clipped`).
+    """
+    total = prior + curvature * weight
+    if _definite(total):
+        return total
+    lifted = _lifted(total)
+    if _definite(lifted):
+        return lifted
+    return _lifted(prior + _clipped(curvature) * weight)
+
+
 def _definite(precision: Structure) -> bool:
-    """Whether it can be inverted; rounding in a sum of squares may leave eigenvalues a little below zero."""
+    """Whether it can be inverted. The factor that this takes is kept by the structure, for whoever asks next."""
     try:
         precision.logdet()
     except ValueError:
@@ -246,16 +280,30 @@ def _definite(precision: Structure) -> bool:
     return True
 
 
+def _lifted(precision: Structure) -> Structure:
+    """The same with the dense parts lifted that cannot be inverted as they are."""
+    if isinstance(precision, Blocks):
+        return Blocks([_lifted(part) for part in precision.parts])
+    if isinstance(precision, Dense) and not _definite(precision):
+        return precision.lifted()
+    return precision
+
+
 def _clipped(curvature: Structure) -> Structure:
     """The curvature without negative eigenvalues."""
     if isinstance(curvature, Blocks):
         return Blocks([_clipped(part) for part in curvature.parts])
-    return curvature.clipped() if isinstance(curvature, Dense) else curvature
+    if isinstance(curvature, Dense):
+        return curvature.clipped()
+    return curvature
 
 
 def _check_room(matrix: Structure) -> None:
     """Refuse dense matrices for whose factors there is no memory."""
-    for part in matrix.parts if isinstance(matrix, Blocks) else [matrix]:
-        if isinstance(part, Dense):
-            what = f"the posterior of {part.size:,} weights in a dense matrix, with its factors,"
-            check_memory(what, 8 * part.size**2, torch.ones((), dtype=torch.float64), "take structure='kronecker'")
+    if isinstance(matrix, Blocks):
+        for part in matrix.parts:
+            _check_room(part)
+    if isinstance(matrix, Dense):
+        what = f"the posterior of {matrix.size:,} weights in a dense matrix, with its factors,"
+        like = matrix.matrix.new_ones((), dtype=torch.float64)  # on the device that has to have the room
+        check_memory(what, 8 * matrix.size**2, like, "take structure='kronecker'")

@@ -17,7 +17,7 @@ ROOM = 2**24
 """Numbers of per-example gradients that are written out at a time (64 MB in float32)."""
 
 
-class Form(Protocol):
+class GradientForm(Protocol):
     """The gradients of one parameter for every example of a batch."""
 
     def gradients(self, rows: slice) -> Tensor:
@@ -29,7 +29,9 @@ class Form(Protocol):
 
 def wide(tensor: Tensor) -> Tensor:
     """In float32 at least: squares of half-precision numbers overflow and vanish."""
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+    if tensor.dtype in (torch.float32, torch.float64):
+        return tensor
+    return tensor.float()
 
 
 def pieces(examples: int, numbers: int) -> Iterator[slice]:
@@ -42,7 +44,7 @@ def pieces(examples: int, numbers: int) -> Iterator[slice]:
     return (slice(start, min(start + size, examples)) for start in range(0, examples, size))
 
 
-def total(forms: Sequence[Form], examples: int, shape: torch.Size, factor: float, out: Tensor | None) -> Tensor:
+def total(forms: Sequence[GradientForm], examples: int, shape: torch.Size, factor: float, out: Tensor | None) -> Tensor:
     """factor·Σ_i (Σ_u g_iu)²: squares of what the uses u of one parameter give together, example by example."""
     if len(forms) == 1:
         return forms[0].squares(factor, out)
@@ -62,21 +64,26 @@ def _summed(gradients: Callable[[slice], Tensor], examples: int, shape: torch.Si
     for rows in pieces(examples, shape.numel()):
         squares = gradients(rows).square_()
         squares = squares.view(len(squares), -1)
-        sums = _sum(squares, out) if sums is None else sums.add_(squares.sum(0))
+        if sums is None:
+            sums = _sum(squares, out)
+        else:
+            sums.add_(squares.sum(0))
     assert sums is not None
     return sums.view(shape)
 
 
 def _sum(values: Tensor, out: Tensor | None) -> Tensor:
     """The sum over the first dimension."""
-    return values.sum(0) if out is None else torch.sum(values, 0, out=out.view(values.shape[1:]))
+    if out is None:
+        return values.sum(0)
+    return torch.sum(values, 0, out=out.view(values.shape[1:]))
 
 
 @dataclass(frozen=True)
-class Dense:
+class Explicit:
     """Gradients that are small enough to be held: [B, *P].
 
-    >>> Dense(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).squares()
+    >>> Explicit(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).squares()
     tensor([10., 20.])
     """
 
@@ -112,20 +119,21 @@ class Outer:
     def squares(self, factor: float = 1.0, out: Tensor | None = None) -> Tensor:
         """factor·Σ_i g_i²."""
         left, right = self.left.square().t_(), self.right.square()
-        out = left.new_empty(self.shape) if out is None else out
+        if out is None:
+            out = left.new_empty(self.shape)
         flat = out.view(len(left), -1)
         torch.addmm(flat, left, right, beta=0, alpha=factor, out=flat)  # beta = 0: what is there is not read
         return out
 
 
 @dataclass(frozen=True)
-class Product:
+class OuterSum:
     """Gradients of a weight that an example uses at positions t: g_i = Σ_t left_i[:, t] right_i[:, t]ᵀ, by group.
 
     ``left`` [B, groups, O, T] and ``right`` [B, groups, K, T].
 
     >>> left, right = torch.ones(2, 1, 3, 5), torch.ones(2, 1, 4, 5)
-    >>> Product(left, right, torch.Size([3, 4])).squares()[0]
+    >>> OuterSum(left, right, torch.Size([3, 4])).squares()[0]
     tensor([50., 50., 50., 50.])
     """
 
@@ -171,6 +179,7 @@ class Rows:
     def squares(self, factor: float = 1.0, out: Tensor | None = None) -> Tensor:
         """factor·Σ_i g_i², over the pairs of example and row that occur."""
         width = self.values.shape[-1]
+        # only the rows that were read: a table of all examples would be B times as large as the parameter
         pairs, inverse = torch.unique(self._keys(self.index), return_inverse=True)
         sums = self.values.new_zeros(len(pairs), width).index_add_(0, inverse, self.values.reshape(-1, width))
         table = self.values.new_zeros(self.count, width) if out is None else out.zero_()

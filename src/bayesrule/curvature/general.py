@@ -37,8 +37,8 @@ Found = tuple[Gradients, list[Tensor]]
 """Gradients, and the outputs that came with them."""
 
 
-def dimension(layer: nn.Module, place: int, tensor: Tensor, examples: int, output: bool = False) -> int | None:
-    """Where a layer has the examples in an input or output, by its place among them; None: it has them not.
+def dimension(layer: nn.Module, position: int, tensor: Tensor, examples: int, output: bool = False) -> int | None:
+    """Which dimension of a layer's input or output, by its position among them, is that of the examples; None: none is.
 
     >>> dimension(nn.LSTM(2, 3), 0, torch.zeros(5, 4, 2), examples=4)
     1
@@ -46,17 +46,25 @@ def dimension(layer: nn.Module, place: int, tensor: Tensor, examples: int, outpu
     0
     """
     if isinstance(layer, nn.RNNBase):
-        where = 0 if place == 0 and layer.batch_first else 1
-    elif isinstance(layer, nn.MultiheadAttention) and output and place == 1:
-        where = 0
+        # batch_first holds for the sequence alone: states are [layers, examples, features] in any case
+        first = position == 0 and layer.batch_first
+    elif isinstance(layer, nn.MultiheadAttention) and output and position == 1:
+        first = True  # the attention weights, whatever batch_first says
     else:
-        where = 0 if getattr(layer, "batch_first", True) or tensor.ndim < 3 else 1
-    return where if tensor.ndim > where and tensor.shape[where] == examples else None
+        first = getattr(layer, "batch_first", True) or tensor.ndim < 3
+    where = 0 if first else 1
+    if tensor.ndim > where and tensor.shape[where] == examples:
+        return where
+    return None
 
 
 @dataclass(eq=False)
 class Again:
-    """A recorded call, ready to be repeated: leaves of its inputs and outputs with the place of the examples."""
+    """A recorded call, ready to be repeated.
+
+    ``leaves``: what its arguments hold, and ``structure`` how. ``inputs``: the dimension of the examples, by the index
+    of a leaf; ``outputs``: by the index of a tensor among the outputs, of those that have gradients.
+    """
 
     use: Use
     replay: Replay
@@ -72,12 +80,14 @@ class Again:
         leaves, structure = tree_flatten((_with_states(use), use.kwargs))
         leaves = [_wide(leaf) for leaf in leaves]
         inputs: dict[int, int] = {}
-        place = 0
+        position = 0  # among the tensors, where an index is among all leaves
         for index, leaf in enumerate(leaves):
-            if isinstance(leaf, Tensor):
-                where = dimension(use.layer, place, leaf, use.examples)
-                inputs |= {} if where is None else {index: where}
-                place += 1
+            if not isinstance(leaf, Tensor):
+                continue
+            where = dimension(use.layer, position, leaf, use.examples)
+            if where is not None:
+                inputs[index] = where
+            position += 1
         return cls(use, use.replay, leaves, structure, inputs, _where_outputs(use, use.replay))
 
     @property
@@ -87,21 +97,25 @@ class Again:
 
     def gradients(self) -> list[Tensor]:
         """Those of the outputs that have them."""
-        return [wide(self.use.gradients[place]) for place in self.outputs]
+        return [wide(self.use.gradients[index]) for index in self.outputs]
 
     def run(self, weights: dict[str, Tensor], leaves: list[Any]) -> list[Tensor]:
         """The outputs that have gradients, under these weights and inputs."""
         args, kwargs = tree_unflatten(leaves, self.structure)
+        # copies, since a layer may write to its buffers (running statistics), and it is run several times
         state = {name: _wide(value).clone() for name, value in self.replay.state.items()}
         found = tensors(modules.run(self.use.layer, state | weights, args, kwargs))
-        return [found[place] for place in self.outputs]
+        return [found[index] for index in self.outputs]
 
     def agrees(self, outputs: list[Tensor]) -> bool:
         """Whether these are the outputs of the pass, up to rounding in their dtype."""
-        for output, place in zip(outputs, self.outputs, strict=True):
-            known = self.replay.outputs[place]
+        for output, index in zip(outputs, self.outputs, strict=True):
+            known = self.replay.outputs[index]
+            if output.shape != known.shape:
+                return False
             error = torch.linalg.vector_norm(output.detach() - known)
-            if output.shape != known.shape or not error <= torch.finfo(known.dtype).eps ** 0.5 * known.norm().float():
+            # half of the digits: kernels add in another order, but another function is off by more than that
+            if not error <= torch.finfo(known.dtype).eps ** 0.5 * known.norm().float():
                 return False
         return True
 
@@ -113,49 +127,58 @@ def _with_states(use: Use) -> tuple[Any, ...]:
         return use.args
     if isinstance(layer, nn.RNNCellBase):
         zeros = x.new_zeros(use.examples, layer.hidden_size)
-        return x, (zeros, zeros) if isinstance(layer, nn.LSTMCell) else zeros
+        if isinstance(layer, nn.LSTMCell):
+            return x, (zeros, zeros)
+        return x, zeros
     if isinstance(layer, nn.RNNBase):
         depth = layer.num_layers * (2 if layer.bidirectional else 1)
         hidden = x.new_zeros(depth, use.examples, layer.proj_size or layer.hidden_size)
-        cell = x.new_zeros(depth, use.examples, layer.hidden_size)
-        return x, (hidden, cell) if isinstance(layer, nn.LSTM) else hidden
+        if isinstance(layer, nn.LSTM):
+            return x, (hidden, x.new_zeros(depth, use.examples, layer.hidden_size))
+        return x, hidden
     return use.args
 
 
 def _wide(leaf: Any) -> Any:
-    return wide(leaf) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+    if isinstance(leaf, Tensor) and leaf.is_floating_point():
+        return wide(leaf)
+    return leaf
 
 
 def _where_outputs(use: Use, replay: Replay) -> dict[int, int]:
     found = {}
-    for place in sorted(use.gradients):
-        output = replay.outputs[place]
-        where = dimension(use.layer, place, output, use.examples, output=True)
+    for index in sorted(use.gradients):
+        output = replay.outputs[index]
+        where = dimension(use.layer, index, output, use.examples, output=True)
         if where is None:
             raise ValueError(
                 f"{use} gives an output {list(output.shape)} for "
                 f"{use.examples} examples, so that its gradient belongs to no example: keep the examples in the first "
                 "dimension of what layers give, or freeze its parameters"
             )
-        found[place] = where
+        found[index] = where
     return found
 
 
 def at_once(again: Again) -> Found:
     """The first way: one example's vector–Jacobian product, vectorised."""
 
+    weights, where_out = again.weights, tuple(again.outputs.values())
+
     def one(inputs: list[Tensor], gradients: list[Tensor]) -> tuple[Gradients, tuple[Tensor, ...]]:
+        # vmap takes the dimension of the examples away; the layer wants it, so it sees a batch of one
         leaves = list(again.leaves)
         for (index, where), part in zip(again.inputs.items(), inputs, strict=True):
             leaves[index] = part.unsqueeze(where)
         outputs, pull, *_ = torch.func.vjp(lambda weights: tuple(again.run(weights, leaves)), weights)
-        (found,) = pull(tuple(g.unsqueeze(where) for g, where in zip(gradients, places, strict=True)))
-        return found, tuple(output.squeeze(where) for output, where in zip(outputs, places, strict=True))
+        (found,) = pull(tuple(map(torch.unsqueeze, gradients, where_out)))
+        return found, tuple(map(torch.squeeze, outputs, where_out))
 
-    weights, places = again.weights, tuple(again.outputs.values())
     parts = [again.leaves[index] for index in again.inputs]
-    over, out = (list(again.inputs.values()), list(places)), cast(Any, (0, places))
-    call = torch.func.vmap(one, in_dims=over, out_dims=out, randomness="different")
+    in_dims = list(again.inputs.values()), list(where_out)
+    out_dims = cast(Any, (0, where_out))
+    # random numbers of its own for every example; where the pass drew otherwise, the outputs do not agree
+    call = torch.func.vmap(one, in_dims=in_dims, out_dims=out_dims, randomness="different")
     found, outputs = call(parts, again.gradients())
     return {name: g.detach() for name, g in found.items()}, list(outputs)
 
@@ -163,19 +186,19 @@ def at_once(again: Again) -> Found:
 def one_by_one(again: Again) -> Found:
     """The second way: a loop over examples."""
     found: list[dict[str, Tensor]] = []
-    outputs: list[list[Tensor]] = []
-    places = list(again.outputs.values())
+    outputs: list[list[Tensor]] = [[] for _ in again.outputs]
+    where_out = list(again.outputs.values())
     weights = {name: value.requires_grad_() for name, value in again.weights.items()}
     for i in range(again.use.examples):
         leaves = list(again.leaves)
         for index, where in again.inputs.items():
             leaves[index] = leaves[index].narrow(where, i, 1)
         output = again.run(weights, leaves)
-        gradients = [g.narrow(where, i, 1) for g, where in zip(again.gradients(), places, strict=True)]
+        gradients = [g.narrow(where, i, 1) for g, where in zip(again.gradients(), where_out, strict=True)]
         found.append(_pulled(output, weights, gradients))
-        outputs.append([part.detach() for part in output])
-    joined = [torch.cat(parts, where) for parts, where in zip(zip(*outputs, strict=True), places, strict=True)]
-    return _stacked(found), joined
+        for rows, part in zip(outputs, output, strict=True):
+            rows.append(part.detach())
+    return _stacked(found), list(map(torch.cat, outputs, where_out))
 
 
 def masked(again: Again) -> Found:
@@ -194,14 +217,21 @@ def masked(again: Again) -> Found:
 
 
 def _pulled(outputs: list[Tensor], weights: dict[str, Tensor], gradients: list[Tensor]) -> dict[str, Tensor]:
-    kept = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
-    over, given = [o for o, _ in kept], [g for _, g in kept]
+    """The gradients of the weights, from those of the outputs that depend on them."""
+    over, given = [], []
+    for output, gradient in zip(outputs, gradients, strict=True):
+        if output.requires_grad:
+            over.append(output)
+            given.append(gradient)
     found = torch.autograd.grad(over, list(weights.values()), given, retain_graph=True, materialize_grads=True)
     return dict(zip(weights, found, strict=True))
 
 
 def _stacked(found: list[dict[str, Tensor]]) -> Gradients:
-    return {name: torch.stack([each[name] for each in found]) for name in found[0]}
+    stacked = {}
+    for name in found[0]:
+        stacked[name] = torch.stack([each[name] for each in found])
+    return stacked
 
 
 WAYS: tuple[Callable[[Again], Found], ...] = (at_once, one_by_one, masked)
@@ -219,6 +249,7 @@ class Ways:
         again, reason = Again.of(use), "it gives another output when it is called again"
         for way in range(self._known.get(use.layer, 0), len(WAYS)):
             if WAYS[way] is one_by_one and again.replay.drew:
+                # example by example they would come in another order than those of the pass
                 reason = "it draws random numbers for the batch as a whole"
                 continue
             try:
@@ -251,9 +282,10 @@ def _as_before(again: Again) -> Iterator[None]:
     recurrent = [m for m in now if isinstance(m, nn.RNNBase)]
     with seeds.untouched(device), torch.enable_grad():
         seeds.default_generator(device).set_state(again.replay.random)
+        kernels = _plain_kernels() if recurrent else nullcontext()
         try:
             _set_modes(again.replay.modes)
-            with _plain_kernels() if recurrent else nullcontext(), warnings.catch_warnings():
+            with kernels, warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "There is a performance drop")  # part of it is not vectorised
                 yield
         finally:

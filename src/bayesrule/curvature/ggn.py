@@ -12,14 +12,13 @@ from bayesrule import structures
 from bayesrule.curvature import roots
 from bayesrule.curvature.heads import Head, head
 from bayesrule.curvature.parts import Part
-from bayesrule.curvature.plans import STRUCTURES, Structure, Subset, chosen, plan
+from bayesrule.curvature.plans import STRUCTURES, StructureName, Subset, chosen, plan
 from bayesrule.curvature.roots import LABELS, Labels
 from bayesrule.curvature.sketch import Sketch
 from bayesrule.curvature.watched import Watched
 from bayesrule.data import Inputs, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import unknown
-from bayesrule.structures.blocks import joined
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +39,15 @@ class Curvature:
 
     def blocks(self) -> dict[tuple[str, ...], structures.Structure]:
         """The blocks along the diagonal of G by the names of the parameters that each is over, in their order."""
-        parts = self.matrix.parts if isinstance(self.matrix, structures.Blocks) else [self.matrix]
+        if not isinstance(self.matrix, structures.Blocks):
+            return {tuple(self.shapes): self.matrix}
         found, names = {}, list(self.shapes)
-        for part in parts:
+        for part in self.matrix.parts:
             own: list[str] = []
-            while sum(self.shapes[name].numel() for name in own) < part.size:
+            missing = part.size
+            while missing > 0:
                 own.append(names.pop(0))
+                missing -= self.shapes[own[-1]].numel()
             found[tuple(own)] = part
         return found
 
@@ -54,7 +56,7 @@ def curvature(
     model: nn.Module,
     batches: Iterable[tuple[Inputs, Tensor]],
     likelihood: Likelihood,
-    structure: Structure = "kronecker",
+    structure: StructureName = "kronecker",
     subset: Subset = "all",
     labels: Labels = "exact",
     samples: int = 1,
@@ -80,10 +82,10 @@ def curvature(
             [ 8., 20.]])
     """
     _check(structure, labels, samples, rank)
-    run: _Run | None = None
+    run: _Sums | None = None
     for x, y in map(_pair, batches):
         if run is None:
-            run = _Run(model, x, likelihood, structure, rank, subset)
+            run = _Sums(model, x, likelihood, structure, rank, subset)
         run.add(x, y, labels, samples, generator)
     if run is None:
         raise ValueError("batches must hold at least one pair (x, y): got none; a generator can be gone through once")
@@ -107,11 +109,11 @@ def _pair(batch: tuple[Inputs, Tensor]) -> tuple[Inputs, Tensor]:
     return batch[0], batch[1]
 
 
-class _Run:
+class _Sums:
     """Sums that grow batch by batch."""
 
     def __init__(
-        self, model: nn.Module, x: Inputs, likelihood: Likelihood, structure: Structure, rank: int, subset: Subset
+        self, model: nn.Module, x: Inputs, likelihood: Likelihood, structure: StructureName, rank: int, subset: Subset
     ) -> None:
         self.watched = Watched(model, chosen(model, x, subset))
         self.likelihood, self.structure, self.rank = likelihood, structure, rank
@@ -132,8 +134,8 @@ class _Run:
         if self.head is not None and labels == "exact":
             self._add_head(outputs, self.head, roots.root(self.likelihood, f)[:, 0])
         elif self.head is not None:
-            columns = self._columns(f, y, labels, samples, generator)
-            self._add_head(outputs, self.head, torch.stack([g.reshape(len(g), -1) for g in columns], 2))
+            columns = [g.reshape(len(g), -1) for g in self._columns(f, y, labels, samples, generator)]
+            self._add_head(outputs, self.head, torch.stack(columns, 2))
         else:
             self._add(outputs, self._columns(f, y, labels, samples, generator))
         self.watched.forget()
@@ -172,7 +174,9 @@ class _Run:
         """The parts, in the order of the flat vector."""
         shapes = {name: p.shape for name, p in self.watched.parameters.items()}
         order = {name: index for index, name in enumerate(shapes)}
-        found: list[Part | Sketch | Head] = [self.head] if self.head is not None else [*self.parts]
+        found: list[Part | Sketch | Head] = [*self.parts]
+        if self.head is not None:
+            found = [self.head]
         found.sort(key=lambda part: order[next(iter(part.parameters))])
-        matrix = joined([part.result() for part in found])
+        matrix = structures.joined([part.result() for part in found])
         return Curvature(shapes, matrix, self.examples, self.loss, self.fallbacks)

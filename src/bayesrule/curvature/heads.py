@@ -5,9 +5,8 @@ With outputs f = W a, a the layer's input (and a 1 for the bias), the Jacobian i
     Σ_i J_iᵀ Λ_i J_i = Σ_i Λ_i ⊗ a_i a_iᵀ.
 
 The block of the outputs c and d is Σ_i Λ_i[c, d] a_i a_iᵀ: one product of matrices for each pair c < d, and for c = d
-where the rows of Λ do not add up to zero, as they do for classes. Examples whose
-share in a block is lost in rounding are left out of it: the smallest |Λ_i[c, d]|·|a_i|² as long as they add up to no
-more than
+where the rows of Λ do not add up to zero, as they do for classes. Examples whose share in a block is lost in rounding
+are left out of it: the smallest |Λ_i[c, d]|·|a_i|² as long as they add up to no more than
 
     ε·√(Σ_j Λ_j[c, c]|a_j|² · Σ_j Λ_j[d, d]|a_j|²),    ε the precision of the numbers.
 
@@ -49,7 +48,9 @@ def head(watched: Watched, outputs: Tensor) -> Use | None:
         return None
     if edge.node is not outputs.grad_fn and (layer.out_features > 1 or edge.node not in unshaped(outputs)):
         return None  # a change of shape may put several outputs in another order, but not a single one
-    return use if "weight" in use.owned and set(watched.names(use).values()) == set(watched.parameters) else None
+    if "weight" not in use.owned or set(watched.names(use).values()) != set(watched.parameters):
+        return None
+    return use
 
 
 class Head:
@@ -81,7 +82,8 @@ class Head:
     def add(self, features: Tensor, hessian: Tensor) -> None:
         """Inputs [B, I] of the layer and Λ [B, C, C]."""
         a = wide(features)
-        a = torch.cat([a, a.new_ones(len(a), 1)], 1) if self.bias else a
+        if self.bias:
+            a = torch.cat([a, a.new_ones(len(a), 1)], 1)
         self._waiting.append((a, wide(hessian)))
         if sum(len(a) for a, _ in self._waiting) >= WAIT:
             self._flush()
@@ -90,13 +92,15 @@ class Head:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        a, hessian = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
+        a = torch.cat([features for features, _ in self._waiting])
+        hessian = torch.cat([each for _, each in self._waiting])
         self._waiting = []
         first, second = torch.tensor(self.pairs, device=a.device).unbind(1)
         weights = hessian[:, first, second].T.contiguous()
-        weights[first == second] = _row_sums(hessian).T
-        for sums, values, index in zip(self.sums, weights, _needed(a, hessian, weights, first, second), strict=True):
-            if len(index) == len(a):
+        weights[first == second] = _row_sums(hessian).T  # see the class: the others are taken off at the end
+        needed = _needed(a, hessian, weights, first, second)
+        for sums, values, index in zip(self.sums, weights, needed, strict=True):
+            if len(index) == len(a):  # no copy of all rows
                 _add_gram(sums, a, values)
             elif len(index):
                 _add_gram(sums, a.index_select(0, index), values[index])
@@ -107,11 +111,13 @@ class Head:
         width, count = self.width, self.inputs
         cut = width * count
         matrix = self.sums.new_empty(width * (count + self.bias), width * (count + self.bias))
+        # views of the matrix: [c, input, d, input] of the weight, and [c, input, d] between weight and bias
         weights = torch.unflatten(torch.unflatten(matrix[:cut, :cut], 0, (width, count)), 2, (width, count))
         across = torch.unflatten(matrix[:cut, cut:], 0, (width, count))
-        for place, (c, d) in enumerate(self.pairs):
-            others = [self.sums[p] for p, pair in enumerate(self.pairs) if c in pair and p != place] if c == d else []
-            sums = self.sums[place] - sum(others)
+        for index, (c, d) in enumerate(self.pairs):
+            sums = self.sums[index]
+            if c == d:
+                sums = sums - self._beside(c)
             whole = sums.triu() + sums.triu(1).T
             weights[c, :, d] = weights[d, :, c] = whole[:count, :count]
             if self.bias:
@@ -121,6 +127,10 @@ class Head:
             matrix[cut:, :cut] = matrix[:cut, cut:].T
         check_finite(self.parameters, matrix)
         return Dense(matrix)
+
+    def _beside(self, c: int) -> Tensor | int:
+        """Σ_{d ≠ c} of the blocks (c, d); a lone output has none."""
+        return sum(self.sums[index] for index, pair in enumerate(self.pairs) if c in pair and pair != (c, c))
 
 
 def _row_sums(hessian: Tensor) -> Tensor:
@@ -135,7 +145,8 @@ def _needed(a: Tensor, hessian: Tensor, weights: Tensor, first: Tensor, second: 
     scale = (hessian.diagonal(dim1=1, dim2=2) * size[:, None]).sum(0).clamp(min=0).sqrt()
     shares, order = (weights.abs() * size).sort(1)
     lost = shares.cumsum(1) <= torch.finfo(a.dtype).eps * (scale[first] * scale[second])[:, None]
-    return [each[count:] for each, count in zip(order, lost.sum(1).tolist(), strict=True)]
+    counts = lost.sum(1).tolist()  # one wait for the device, not one for each pair
+    return [each[count:] for each, count in zip(order, counts, strict=True)]
 
 
 def _add_gram(sums: Tensor, a: Tensor, weights: Tensor) -> None:

@@ -83,17 +83,17 @@ def _room(watched: Watched, examples: int, width: int, size: int, like: Tensor) 
 
 def _fill(found: Tensor, watched: Watched, outputs: Tensor) -> None:
     """The rows of a block of examples."""
-    place = 0
+    output = 0
     for columns in watched.columns(outputs, units(outputs)):
         with torch.no_grad():
             for forms in columns.forms:
-                found[:, place] = gradients(forms, watched.parameters, slice(0, len(outputs)))
-                place += 1
+                found[:, output] = gradients(forms, watched.parameters, slice(0, len(outputs)))
+                output += 1
 
 
 def units(outputs: Tensor) -> Iterator[Tensor]:
     """For each output of an example, the gradient that is 1 there and 0 elsewhere."""
-    for place in range(outputs[0].numel()):
+    for index in range(outputs[0].numel()):
         unit = torch.zeros(outputs.shape, dtype=outputs.dtype, device=outputs.device)  # contiguous, whatever they are
-        unit.view(len(outputs), -1)[:, place] = 1
+        unit.view(len(outputs), -1)[:, index] = 1
         yield unit

@@ -20,8 +20,8 @@ def free(device: torch.device) -> int:
     """Bytes that can still be had on a device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    found = [_meminfo(), _cgroup()]
-    return min((known for known in found if known is not None), default=UNKNOWN)
+    known = [number for number in (_meminfo(), _cgroup()) if number is not None]
+    return min(known, default=UNKNOWN)
 
 
 def _meminfo() -> int | None:
@@ -101,7 +101,9 @@ def _first_bad(model: nn.Module, x: Inputs) -> tuple[str, str] | None:
     finally:
         for handle in handles:
             handle.remove()
-    return found[0] if found else None
+    if not found:
+        return None
+    return found[0]
 
 
 def _worst(values: Tensor) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bayesrule.curvature.forms import Form, Outer, Product, pieces, total
+from bayesrule.curvature.forms import GradientForm, Outer, OuterSum, pieces, total
 from bayesrule.curvature.watched import Columns, Forms
 from bayesrule.structures import Dense, Diagonal, Kronecker, Structure
 
@@ -91,14 +91,15 @@ def add_squares(parameters: Mapping[str, Tensor], values: Tensor, columns: Colum
     parts = torch.split(values, [p.numel() for p in parameters.values()])
     for (name, p), part in zip(parameters.items(), parts, strict=True):
         found = [forms[name] for forms in columns.forms if name in forms]
-        if found and all(len(forms) == 1 for forms in found):
-            part += squares([forms[0] for forms in found]).flatten()
+        once = all(len(uses) == 1 for uses in found)
+        if found and once:
+            part += squares([uses[0] for uses in found]).flatten()
             continue
-        for forms in found:  # a parameter that is used several times: its gradients are added, then squared
-            part += total(forms, columns.examples, p.shape, 1.0, None).flatten()
+        for uses in found:  # a parameter that is used several times: its gradients are added, then squared
+            part += total(uses, columns.examples, p.shape, 1.0, None).flatten()
 
 
-def squares(columns: Sequence[Form]) -> Tensor:
+def squares(columns: Sequence[GradientForm]) -> Tensor:
     """Σ_k Σ_i g_ik² over forms of one parameter; in one go where they share the layer's input.
 
     >>> x, shape = torch.tensor([[1.0, 2.0]]), torch.Size([1, 2])
@@ -106,23 +107,24 @@ def squares(columns: Sequence[Form]) -> Tensor:
     tensor([[ 25., 100.]])
     """
     first = columns[0]
-    if len(columns) == 1 or not isinstance(first, Outer | Product):
+    if len(columns) == 1 or not isinstance(first, Outer | OuterSum):
         return _each(columns)
-    rest = [form for form in columns[1:] if type(form) is type(first) and form.right is first.right]
-    if len(rest) < len(columns) - 1:
-        return _each(columns)
-    left = [first.left, *(form.left for form in rest)]
+    left = []
+    for form in columns:
+        if not isinstance(form, Outer | OuterSum) or form.right is not first.right:
+            return _each(columns)
+        left.append(form.left)
     if isinstance(first, Outer):
         return _outer(left, first.right, first.shape)
     if first.left.shape[1] == first.left.shape[3] == 1:
         return _outer([part.flatten(1) for part in left], first.right.flatten(1), first.shape)
     groups, width = first.left.shape[1:3]
     shape = torch.Size([groups, len(left) * width, first.right.shape[2]])
-    found = Product(torch.cat(left, 2), first.right, shape).squares()
+    found = OuterSum(torch.cat(left, 2), first.right, shape).squares()
     return found.view(groups, len(left), width, -1).sum(1).view(first.shape)
 
 
-def _each(columns: Sequence[Form]) -> Tensor:
+def _each(columns: Sequence[GradientForm]) -> Tensor:
     found = columns[0].squares()
     for form in columns[1:]:
         found += form.squares()
@@ -149,7 +151,10 @@ def gradients(forms: Forms, parameters: Mapping[str, Tensor], rows: slice) -> Te
     parts = []
     for name, p in parameters.items():
         uses = forms.get(name, [])
-        found = uses[0].gradients(rows) if uses else zeros(p, rows.stop - rows.start, *p.shape)
+        if not uses:
+            parts.append(zeros(p, rows.stop - rows.start, p.numel()))
+            continue
+        found = uses[0].gradients(rows)
         for form in uses[1:]:
             found = found + form.gradients(rows)
         parts.append(found.reshape(len(found), -1))
@@ -163,12 +168,12 @@ def _add_products(part: Part, structure: Kronecker, columns: Columns) -> None:
     if not found:
         return
     outputs, inputs = structure.lefts[0], structure.rights[0]
-    if found[0][0].shape[2] == 1:
+    if found[0][0].shape[2] == 1:  # one product for all columns: these are small
         outputs += _gram(torch.cat([left for left, _ in found]))
     else:
         for left, _ in found:
             outputs += _gram(left)
-    if columns.first:
+    if columns.first:  # the inputs of a pass are the same for all of its columns
         _add_inputs(inputs, found[0][1])
         part.positions += len(found[0][1]) * found[0][1].shape[2]
 
@@ -184,7 +189,7 @@ def _add_inputs(inputs: Tensor, right: Tensor) -> None:
         inputs[width, width] += len(right) * right.shape[2]
 
 
-def _sides(layer: str, forms: list[Form]) -> tuple[Tensor, Tensor]:
+def _sides(layer: str, forms: list[GradientForm]) -> tuple[Tensor, Tensor]:
     """The two sides of the gradients of a weight, [B, O, T] and [B, I, T]."""
     if len(forms) > 1:
         raise RuntimeError(
@@ -194,12 +199,12 @@ def _sides(layer: str, forms: list[Form]) -> tuple[Tensor, Tensor]:
     (form,) = forms
     if isinstance(form, Outer):
         return form.left.unsqueeze(2), form.right.unsqueeze(2)
-    assert isinstance(form, Product)
+    assert isinstance(form, OuterSum)
     return form.left[:, 0], form.right[:, 0]
 
 
 def _gram(x: Tensor) -> Tensor:
-    """Σ_b Σ_t x_bt x_btᵀ of x [B, K, T]: by example where the products are smaller than x, otherwise in one product.
+    """Σ_b Σ_t x_bt x_btᵀ of x [B, K, T], without a copy of x where its memory allows.
 
     >>> _gram(torch.tensor([[[1.0, 2.0]], [[3.0, 0.0]]]))
     tensor([[14.]])
@@ -207,7 +212,7 @@ def _gram(x: Tensor) -> Tensor:
     if x.transpose(0, 1).is_contiguous():
         columns = x.transpose(0, 1).flatten(1)
         return columns @ columns.T
-    if x.shape[1] <= x.shape[2]:
+    if x.shape[1] <= x.shape[2]:  # by example, as these products are smaller than x
         return torch.bmm(x, x.transpose(1, 2)).sum(0)
     rows = x.transpose(1, 2).flatten(0, 1)
     return rows.T @ rows

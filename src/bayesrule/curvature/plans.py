@@ -12,15 +12,15 @@ from bayesrule import modules
 from bayesrule.curvature import parts
 from bayesrule.curvature.limits import check_memory
 from bayesrule.curvature.parts import Part
-from bayesrule.curvature.recorder import Claim, claims
+from bayesrule.curvature.recorder import Owner, parameter_owners
 from bayesrule.curvature.rules import separates
 from bayesrule.curvature.sketch import Sketch
 from bayesrule.curvature.watched import Watched, unshaped
 from bayesrule.data import Inputs
 from bayesrule.naming import unknown
 
-Structure = Literal["diagonal", "kronecker", "lowrank", "dense"]
-STRUCTURES: tuple[str, ...] = get_args(Structure)
+StructureName = Literal["diagonal", "kronecker", "lowrank", "dense"]
+STRUCTURES: tuple[str, ...] = get_args(StructureName)
 Subset = Literal["all", "last-layer"] | Sequence[str]
 """The weights that take part: all, those of the last layer, or those named, by parameter or by layer."""
 DENSE_UP_TO = 1024
@@ -35,11 +35,14 @@ def select(model: nn.Module, names: Sequence[str]) -> list[str]:
     ['0.bias', '1.weight', '1.bias']
     """
     known = modules.parameters(model)
+    found: set[str] = set()
     for name in names:
-        if not any(_within(p, name) for p in known):
+        own = {p for p in known if _within(p, name)}
+        if not own:
             layers = {p.rpartition(".")[0] for p in known} - {""}
             raise unknown("parameter or layer", name, [*sorted(layers), *known])
-    return [p for p in known if any(_within(p, name) for name in names)]
+        found |= own
+    return [p for p in known if p in found]
 
 
 def _within(parameter: str, name: str) -> bool:
@@ -85,7 +88,7 @@ def chosen(model: nn.Module, x: Inputs, subset: Subset) -> list[str]:
     return names
 
 
-def plan(structure: Structure, rank: int, watched: Watched) -> tuple[list[Part | Sketch], dict[str, str]]:
+def plan(structure: StructureName, rank: int, watched: Watched) -> tuple[list[Part | Sketch], dict[str, str]]:
     """What is to be added up, given a pass through the model; and the layers that fell back."""
     if structure == "diagonal":
         return [parts.diagonal(watched.parameters)], {}
@@ -102,23 +105,30 @@ def plan(structure: Structure, rank: int, watched: Watched) -> tuple[list[Part |
 def _kronecker(watched: Watched) -> tuple[list[Part | Sketch], dict[str, str]]:
     """A part for each layer, by its kind and by its use in the last pass."""
     names = {id(p): name for name, p in watched.parameters.items()}
-    count = Counter(name for use in watched.uses for name in watched.names(use).values())
+    count: Counter[str] = Counter()
+    for use in watched.uses:
+        count.update(watched.names(use).values())
     found: list[Part | Sketch] = []
     fallbacks: dict[str, str] = {}
     taken: set[str] = set()
-    for claim in claims(watched.model):
-        own = {names[id(p)]: p for p in claim.parameters.values() if id(p) in names and names[id(p)] not in taken}
+    for owner in parameter_owners(watched.model):
+        own: dict[str, Tensor] = {}
+        for p in owner.parameters.values():
+            name = names.get(id(p))  # None: it does not take part
+            if name is not None and name not in taken:  # a tied one belongs to the first layer that has it
+                own[name] = p
         taken |= set(own)
         if not own:
             continue
-        why = _why_not(claim, own, count, watched)
+        why = _why_not(owner, own, count, watched)
         if why is None:
-            found.append(_factors(claim, own))
+            found.append(_factors(owner, own))
             continue
-        small = sum(p.numel() for p in own.values()) <= DENSE_UP_TO
-        kind = parts.dense if small else parts.diagonal
-        found += [kind(run) for run in _runs(own, watched.parameters)]
-        fallbacks[claim.name] = f"{'dense' if small else 'diagonal'}: {why}"
+        instead, make = "dense", parts.dense
+        if sum(p.numel() for p in own.values()) > DENSE_UP_TO:
+            instead, make = "diagonal", parts.diagonal
+        found += map(make, _runs(own, watched.parameters))
+        fallbacks[owner.name] = f"{instead}: {why}"
     return found, fallbacks
 
 
@@ -134,29 +144,33 @@ def _runs(own: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> list[d
     follows = False
     for name, p in parameters.items():
         if name in own:
-            found = found if follows else [*found, {}]
+            if not follows:
+                found.append({})
             found[-1][name] = p
         follows = name in own
     return found
 
 
-def _factors(claim: Claim, own: Mapping[str, Tensor]) -> Part:
+def _factors(owner: Owner, own: Mapping[str, Tensor]) -> Part:
     weight = next(iter(own.values()))
     rows, columns = len(weight), weight[0].numel()
-    what = f"the Kronecker factors of {claim}, {rows:,}² and {columns:,}² numbers,"
+    what = f"the Kronecker factors of {owner}, {rows:,}² and {columns:,}² numbers,"
     check_memory(what, rows**2 + columns**2, weight, "take structure='diagonal', or leave the layer out by name")
-    return parts.kronecker(claim.name, own)
+    return parts.kronecker(owner.name, own)
 
 
-def _why_not(claim: Claim, own: Mapping[str, Tensor], count: Counter[str], watched: Watched) -> str | None:
+def _why_not(owner: Owner, own: Mapping[str, Tensor], count: Counter[str], watched: Watched) -> str | None:
     """Why a layer gets no Kronecker form; None if it gets one."""
-    kind = type(claim.layer).__name__
-    if not separates(claim.layer, claim.rule):
-        return f"{kind} has no Kronecker form" + (" with groups" if getattr(claim.layer, "groups", 1) > 1 else "")
-    if claim.layer._parameters["weight"] is not next(iter(own.values())):
+    kind = type(owner.layer).__name__
+    if not separates(owner.layer, owner.rule):
+        with_groups = " with groups" if getattr(owner.layer, "groups", 1) > 1 else ""
+        return f"{kind} has no Kronecker form{with_groups}"
+    if owner.layer._parameters["weight"] is not next(iter(own.values())):
         return "its weight does not take part or is counted elsewhere"
-    if set(count[name] for name in own) != {1}:
-        return f"its parameters are used {' and '.join(str(count[name]) for name in own)} times"
-    if not any(set(watched.names(use).values()) == set(own) and use.layer is claim.layer for use in watched.uses):
-        return "its parameters are used outside of its own call"
-    return None
+    counts = [count[name] for name in own]
+    if set(counts) != {1}:
+        return f"its parameters are used {' and '.join(map(str, counts))} times"
+    for use in watched.uses:
+        if use.layer is owner.layer and set(watched.names(use).values()) == set(own):
+            return None
+    return "its parameters are used outside of its own call"

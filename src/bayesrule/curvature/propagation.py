@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from bayesrule.curvature.forms import Form, Outer, pieces
+from bayesrule.curvature.forms import Outer, pieces
 from bayesrule.curvature.jacobians import units
 from bayesrule.curvature.parts import gradients
 from bayesrule.curvature.watched import Forms, Watched
@@ -34,17 +34,21 @@ def propagate(model: nn.Module, x: Inputs, precision: Structure, names: Sequence
     watched = Watched(model, names)
     parameters = {name: watched.parameters[name] for name in names}
     parts = _parts(precision, parameters)
-    found: list[tuple[Tensor, Tensor]] = []
+    found: list[Tensor] = []
+    covariances: list[Tensor] = []
     for piece in _blocks(x, watched):
         outputs = watched.run(piece)
-        columns = [forms for each in watched.columns(outputs, units(outputs)) for forms in each.forms]
+        columns: list[Forms] = []
+        for some in watched.columns(outputs, units(outputs)):
+            columns += some.forms
         with torch.no_grad():
             total = outputs.detach().new_zeros(len(outputs), len(columns), len(columns))
             for part, own in parts:
                 total += _along(part, own, columns, len(outputs))
-        found.append((outputs.detach(), total))
+        found.append(outputs.detach())
+        covariances.append(total)
         watched.forget()
-    return torch.cat([f for f, _ in found]), torch.cat([variance for _, variance in found])
+    return torch.cat(found), torch.cat(covariances)
 
 
 def _blocks(x: Inputs, watched: Watched) -> Iterator[Inputs]:
@@ -56,7 +60,8 @@ def _blocks(x: Inputs, watched: Watched) -> Iterator[Inputs]:
         width = watched.run(inputs.take(x, torch.arange(1)))[0].numel()
     watched.forget()
     step = max(1, inputs.block(x) // max(1, width))
-    return (inputs.take(x, torch.arange(start, min(start + step, count))) for start in range(0, count, step))
+    for rows in torch.split(torch.arange(count), step):
+        yield inputs.take(x, rows)
 
 
 def _parts(precision: Structure, parameters: Mapping[str, Tensor]) -> list[tuple[Structure, dict[str, Tensor]]]:
@@ -80,10 +85,10 @@ def _along(part: Structure, own: Mapping[str, Tensor], columns: list[Forms], exa
     """J Λ⁻¹ Jᵀ of one part."""
     if isinstance(part, Diagonal):
         variances = torch.split(part.variances, [p.numel() for p in own.values()])
-        found = [
-            _diagonal(v.view(p.shape[0] if p.ndim else 1, -1), {name: p}, columns, examples)
-            for (name, p), v in zip(own.items(), variances, strict=True)
-        ]
+        found = []
+        for (name, p), v in zip(own.items(), variances, strict=True):
+            rows = p.shape[0] if p.ndim else 1
+            found.append(_diagonal(v.view(rows, -1), {name: p}, columns, examples))
         return torch.stack(found).sum(0)
     if isinstance(part, Kronecker):
         sides = _sides(columns, *own)
@@ -103,7 +108,8 @@ def _diagonal(variance: Tensor, own: Mapping[str, Tensor], columns: list[Forms],
 
 def _separate(part: Kronecker, left: Tensor, right: Tensor) -> Tensor:
     """Of a Linear layer, bias and all, from g [B, K, O] and a [B, I]."""
-    right = torch.cat([right, right.new_ones(len(right), 1)], 1) if part.bias else right
+    if part.bias:
+        right = torch.cat([right, right.new_ones(len(right), 1)], 1)
     u, v, values = (each.to(right.dtype) for each in part.basis)
     return _weighted(left @ u, (right @ v).square() @ (1 / values).T)
 
@@ -115,14 +121,22 @@ def _weighted(left: Tensor, weights: Tensor) -> Tensor:
 
 def _sides(columns: list[Forms], name: str, *others: str) -> tuple[Tensor, Tensor] | None:
     """The g [B, K, O] and a [B, I] of a weight whose gradients are g_k aᵀ, if they are; other names are its bias."""
-    found: list[list[Form]] = [forms.get(name, []) for forms in columns]
-    if len(others) > 1 or not all(len(uses) == 1 and isinstance(uses[0], Outer) for uses in found):
+    if len(others) > 1:
         return None
-    outers = [uses[0] for uses in found]
-    first = outers[0]
-    assert isinstance(first, Outer)
-    left = [each.left for each in outers if isinstance(each, Outer) and each.right is first.right]
-    return (torch.stack(left, 1), first.right) if len(left) == len(columns) else None
+    left: list[Tensor] = []
+    right: Tensor | None = None
+    for forms in columns:
+        uses = forms.get(name, [])
+        outer = uses[0] if len(uses) == 1 else None
+        if not isinstance(outer, Outer):
+            return None
+        if right is None:
+            right = outer.right
+        if outer.right is not right:  # another input: a call for each column
+            return None
+        left.append(outer.left)
+    assert right is not None, "there is at least one output"
+    return torch.stack(left, 1), right
 
 
 def _written(part: Structure, own: Mapping[str, Tensor], columns: list[Forms], examples: int) -> Tensor:

@@ -20,7 +20,7 @@ from bayesrule.curvature.rules import Rule, batched, rule_of
 
 
 @dataclass(eq=False)
-class Claim:
+class Owner:
     """A layer that answers for parameters, by their names in it; with a closed form or by being called again."""
 
     name: str
@@ -34,38 +34,46 @@ class Claim:
 
     def owned(self, without: dict[str, nn.Parameter]) -> dict[str, nn.Parameter]:
         """The parameters that want a gradient now."""
-        lost = {id(p) for p in without.values()} if without else ()
+        lost = set(map(id, without.values()))
         return {name: p for name, p in self.parameters.items() if p.requires_grad and id(p) not in lost}
 
     def swapped(self) -> bool:
         """Whether the layer holds other tensors now in the place of its parameters."""
-        if self.rule is not None:
-            return any(self.layer._parameters.get(name) is not p for name, p in self.parameters.items())
-        return any(self.layer.get_parameter(name) is not p for name, p in self.parameters.items())
+        for name, p in self.parameters.items():
+            # the names of a layer with a rule have no dots, and this is asked at every call of every layer
+            held = self.layer.get_parameter(name) if self.rule is None else self.layer._parameters.get(name)
+            if held is not p:
+                return True
+        return False
 
 
-def claims(model: nn.Module) -> list[Claim]:
+def parameter_owners(model: nn.Module) -> list[Owner]:
     """Each layer that holds parameters; those which a layer uses behind its parts' back are its own.
 
-    >>> [(claim.name, list(claim.parameters)) for claim in claims(nn.Sequential(nn.Linear(2, 1), nn.ReLU()))]
+    >>> [(owner.name, list(owner.parameters)) for owner in parameter_owners(nn.Sequential(nn.Linear(2, 1), nn.ReLU()))]
     [('0', ['weight', 'bias'])]
     """
-    found, inside = [], set()
-    for name, layer in model.named_modules():
+    found: list[Owner] = []
+    inside: set[nn.Module] = set()
+    for name, layer in model.named_modules():  # a layer comes before its parts
         own = {} if layer in inside else dict(layer.named_parameters(recurse=False))
         for part in _taken_over(layer):
-            inside |= set(layer.get_submodule(part).modules())
-            own |= {f"{part}.{n}": p for n, p in layer.get_submodule(part).named_parameters()}
+            taken = layer.get_submodule(part)
+            inside |= set(taken.modules())
+            own |= dict(taken.named_parameters(prefix=part))
         if own:
-            found.append(Claim(name, layer, own, rule_of(layer)))
+            found.append(Owner(name, layer, own, rule_of(layer)))
     return found
 
 
 def _taken_over(layer: nn.Module) -> list[str]:
     """Parts whose parameters a layer uses without calling them for its examples."""
     parts = [name for name, part in layer.named_children() if isinstance(part, nn.ParameterList | nn.ParameterDict)]
-    parts += ["out_proj"] if isinstance(layer, nn.MultiheadAttention) else []
-    return parts + (["parametrizations"] if parametrize.is_parametrized(layer) else [])
+    if isinstance(layer, nn.MultiheadAttention):
+        parts.append("out_proj")  # a module of its own, whose weight attention reads without calling it
+    if parametrize.is_parametrized(layer):
+        parts.append("parametrizations")
+    return parts
 
 
 class Recorder:
@@ -76,6 +84,9 @@ class Recorder:
     A parameter of a layer whose calls cannot be told apart by example, or that is used outside of its layer, is
     answered for by the model as a whole, which is called again for it. This is looked for at the first pass, and when
     other parameters are trainable.
+
+    The hooks see the calls of layers, but not what a forward method does with a parameter by itself. Hence the count of
+    uses in autograd's graph (`_look_for_strays`): one more than the calls explain, and the parameter has escaped.
     """
 
     def __init__(
@@ -83,28 +94,29 @@ class Recorder:
     ) -> None:
         self.model, self.begin, self.watch = model, begin, watch
         self.passes: list[Pass] = []
-        self._waiting: dict[int, list[Use]] = {}
+        self._waiting: dict[int, list[Use]] = {}  # by the id of a parameter: tensors have no equality to hash by
         self._resting = False
-        self._claims = claims(model)
+        self._owners = parameter_owners(model)
         self._parameters = list(model.parameters())
         self._names = {id(p): name for name, p in model.named_parameters()}
         self._escaped: dict[str, nn.Parameter] = {}
         self._whole: Replay | None = None
-        self._random = torch.get_rng_state()
-        self._checked: list[bool] = []
+        self._random = torch.get_rng_state()  # of the beginning of a pass
+        self._checked: list[bool] = []  # which parameters were trainable when strays were last looked for
         self._new = True
         self._handles: list[RemovableHandle] = []
 
     def attach(self) -> None:
         """Put the hooks on the model."""
         add = self._handles.append
+        # Forward hooks are put before the user's own, so that what is recorded is what the layer itself gave.
         add(self.model.register_forward_pre_hook(self._starts, with_kwargs=True))
         add(self.model.register_forward_hook(self._ends, prepend=True, with_kwargs=True))
-        for claim in self._claims:
-            hook = self._hook(claim)
-            add(claim.layer.register_forward_hook(hook, prepend=True, with_kwargs=True))
-            if claim.rule is None:
-                add(claim.layer.register_forward_pre_hook(self._pre_hook(claim), with_kwargs=True))
+        for owner in self._owners:
+            hook = self._hook(owner)
+            add(owner.layer.register_forward_hook(hook, prepend=True, with_kwargs=True))
+            if owner.rule is None:
+                add(owner.layer.register_forward_pre_hook(self._pre_hook(owner), with_kwargs=True))
 
         for p in self._parameters:
             if p.requires_grad:
@@ -134,9 +146,9 @@ class Recorder:
         inputs = tensors((args, kwargs))
         if not inputs or inputs[0].ndim == 0:
             raise ValueError("the model is called without a tensor whose first dimension is that of the examples")
-        where = 1 if getattr(model, "batch_first", True) is False and inputs[0].ndim > 2 else 0
+        second = getattr(model, "batch_first", True) is False and inputs[0].ndim > 2  # a bare nn.LSTM, nn.Transformer
         self.begin()
-        self.passes.append(Pass(inputs[0].shape[where]))
+        self.passes.append(Pass(inputs[0].shape[1 if second else 0]))
         trainable = [p.requires_grad for p in self._parameters]
         self._new, self._checked = trainable != self._checked, trainable
         self._random = random_state(inputs)
@@ -151,7 +163,9 @@ class Recorder:
             self._new = False
         owned = {name: p for name, p in self._escaped.items() if p.requires_grad}
         if owned:
-            if self._whole is None:  # found out in this pass
+            if self._whole is None:
+                # A parameter has escaped in this pass, which began without a record to call the model again by. Its
+                # state can still be taken now; the random state was kept from the beginning.
                 self._whole = Replay.before(model, outputs)
                 self._whole.random = self._random
             use = Use("", model, owned, args, kwargs, now.examples, None, replay=self._whole.after(outputs))
@@ -180,23 +194,27 @@ class Recorder:
             for use in each.uses:
                 self._await(use)
 
-    def _pre_hook(self, claim: Claim) -> Callable[..., None]:
+    def _pre_hook(self, owner: Owner) -> Callable[..., None]:
         def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if not self._idle() and claim.owned(self._escaped):
-                claim.replay = Replay.before(layer, tensors((args, kwargs)))
+            if not self._idle() and owner.owned(self._escaped):
+                owner.replay = Replay.before(layer, tensors((args, kwargs)))
 
         return hook
 
-    def _hook(self, claim: Claim) -> Callable[..., Any]:
+    def _hook(self, owner: Owner) -> Callable[..., Any]:
         def hook(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-            owned = {} if self._idle() else claim.owned(self._escaped)
-            return self._record(claim, owned, args, kwargs, output) if owned else output
+            if self._idle():
+                return output
+            owned = owner.owned(self._escaped)
+            if not owned:
+                return output
+            return self._record(owner, owned, args, kwargs, output)
 
         return hook
 
     def _record(
         self,
-        claim: Claim,
+        owner: Owner,
         owned: dict[str, nn.Parameter],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -204,41 +222,45 @@ class Recorder:
     ) -> Any:
         """Record a call; the output to go on with."""
         if not self.passes:
-            raise RuntimeError(f"{claim} is called by itself: call the model, so that the number of examples is known")
-        if claim.swapped():
-            raise RuntimeError(f"{claim} runs under other tensors than its parameters: call the model itself")
+            raise RuntimeError(f"{owner} is called by itself: call the model, so that the number of examples is known")
+        if owner.swapped():
+            raise RuntimeError(f"{owner} runs under other tensors than its parameters: call the model itself")
         now, outputs = self.passes[-1], tensors(output)
-        use = Use(claim.name, claim.layer, owned, args, kwargs, now.examples, claim.rule)
+        use = Use(owner.name, owner.layer, owned, args, kwargs, now.examples, owner.rule)
         if not outputs:
-            self._escape(claim, owned, f"gives a {type(output).__name__}, in which no tensors are found")
-        elif not self._by_example(claim, use):
-            shapes = ", ".join(str(list(t.shape)) for t in use.inputs)
-            self._escape(claim, owned, f"has inputs {shapes or 'without tensors'} for {now.examples} examples")
+            self._escape(owner, owned, f"gives a {type(output).__name__}, in which no tensors are found")
+        elif not self._by_example(owner, use):
+            shapes = ", ".join(str(list(t.shape)) for t in use.inputs) or "without tensors"
+            self._escape(owner, owned, f"has inputs {shapes} for {now.examples} examples")
         elif any(t.requires_grad for t in outputs):
-            if claim.replay is not None:
-                use.replay, claim.replay = claim.replay.after(outputs), None
+            if owner.replay is not None:
+                use.replay, owner.replay = owner.replay.after(outputs), None
             self._add(use)
             return self.watch(use, output)
         return output
 
-    def _by_example(self, claim: Claim, use: Use) -> bool:
+    def _by_example(self, owner: Owner, use: Use) -> bool:
+        """Whether the inputs of a call can be told apart by example."""
         inputs = use.inputs
-        if claim.rule is not None:
-            return bool(inputs) and len(inputs[0]) == use.examples and batched(claim.layer, inputs[0])
-        return any(dimension(claim.layer, place, t, use.examples) is not None for place, t in enumerate(inputs))
+        if owner.rule is not None:
+            return bool(inputs) and len(inputs[0]) == use.examples and batched(owner.layer, inputs[0])
+        for position, tensor in enumerate(inputs):
+            if dimension(owner.layer, position, tensor, use.examples) is not None:
+                return True
+        return False
 
-    def _escape(self, claim: Claim, lost: dict[str, nn.Parameter], why: str) -> None:
+    def _escape(self, owner: Owner, lost: dict[str, nn.Parameter], why: str) -> None:
         """From here on the model as a whole answers for these parameters."""
-        if claim.layer is self.model:
-            raise ValueError(f"{claim} {why}: it must take and give tensors with the examples in the first dimension")
+        if owner.layer is self.model:
+            raise ValueError(f"{owner} {why}: it must take and give tensors with the examples in the first dimension")
         warnings.warn(
-            f"{claim} {why}; its per-example gradients come from calling the whole model again, which is slow: keep "
+            f"{owner} {why}; its per-example gradients come from calling the whole model again, which is slow: keep "
             "the examples in the first dimension of what layers take, and use parameters by calling their layer",
             stacklevel=2,
         )
+        gone = set(map(id, lost.values()))
         self._escaped |= {self._names[id(p)]: p for p in lost.values()}
-        gone = {id(p) for p in lost.values()}
-        for use in self.passes[-1].uses:
+        for use in self.passes[-1].uses:  # calls of this pass before it was known
             use.owned = {name: p for name, p in use.owned.items() if id(p) not in gone}
 
     def _look_for_strays(self, outputs: list[Tensor], now: Pass) -> None:
@@ -246,10 +268,13 @@ class Recorder:
         count = entries(outputs)
         known: dict[int, float] = {}
         for use in now.uses:
+            # A layer that is called again may use its parameters as often as it likes; one with a closed form enters
+            # each into one operation.
+            entered = 1 if use.replay is None else float("inf")
             for p in use.owned.values():
-                known[id(p)] = known.get(id(p), 0) + (1 if use.replay is None else float("inf"))
-        for claim in self._claims:
-            owned = claim.owned(self._escaped)
+                known[id(p)] = known.get(id(p), 0) + entered
+        for owner in self._owners:
+            owned = owner.owned(self._escaped)
             strays = {name: p for name, p in owned.items() if count[id(p)] > known.get(id(p), 0)}
-            if strays and claim.layer is not self.model:
-                self._escape(claim, strays, f"has its {' and '.join(strays)} used outside of its own call")
+            if strays and owner.layer is not self.model:
+                self._escape(owner, strays, f"has its {' and '.join(strays)} used outside of its own call")

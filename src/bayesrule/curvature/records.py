@@ -31,7 +31,10 @@ def label(name: str, layer: nn.Module) -> str:
     >>> label("head", nn.Linear(2, 1)), label("", nn.Linear(2, 1))
     ("layer 'head' (Linear)", 'the model (Linear)')
     """
-    return f"{f'layer {name!r}' if name else 'the model'} ({type(layer).__name__})"
+    kind = type(layer).__name__
+    if not name:
+        return f"the model ({kind})"
+    return f"layer {name!r} ({kind})"
 
 
 def backward_pass() -> int:
@@ -39,12 +42,17 @@ def backward_pass() -> int:
     return torch._C._current_graph_task_id()
 
 
-def _add(sums: dict[int, Tensor], place: int, value: Tensor) -> None:
-    sums[place] = sums[place] + value if place in sums else value
+def _add(sums: dict[int, Tensor], index: int, value: Tensor) -> None:
+    # not in place: autograd may hand on the same tensor to others
+    if index in sums:
+        value = sums[index] + value
+    sums[index] = value
 
 
 def _detached(leaf: Any) -> Any:
-    return leaf.detach() if isinstance(leaf, Tensor) else leaf
+    if isinstance(leaf, Tensor):
+        return leaf.detach()
+    return leaf
 
 
 @dataclass(eq=False)
@@ -53,8 +61,8 @@ class Use:
 
     ``owned``: the parameters whose gradients are asked of this call, by their names in the layer. ``rule``: their
     closed form, if there is one; otherwise ``replay`` says how to call the layer again. ``gradients``: those of the
-    output's tensors, by their place among them. They count once they have gone on to a parameter's
-    ``grad``, so that what `torch.autograd.grad` asks does not.
+    output's tensors, by their index among them. They count once they have gone on to a parameter's ``grad``, so that
+    what `torch.autograd.grad` asks does not.
     """
 
     name: str
@@ -85,6 +93,7 @@ class Use:
         return label(self.name, self.layer)
 
     def _now(self) -> list[int]:
+        """Torch's counters of changes in place; inference tensors have none."""
         return [0 if t.is_inference() else t._version for t in self.inputs]
 
     def watch(self, output: Any) -> Any:
@@ -97,14 +106,17 @@ class Use:
             output.register_hook(self._watcher(0))  # type: ignore[no-untyped-call]
             return output
         leaves, structure = tree_flatten(output)
-        places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        for place, index in enumerate(places):
-            if leaves[index].requires_grad:
-                leaves[index] = leaves[index].view_as(leaves[index])
-                leaves[index].register_hook(self._watcher(place))
+        count = 0  # of the tensors among the leaves
+        for index, leaf in enumerate(leaves):
+            if not isinstance(leaf, Tensor):
+                continue
+            if leaf.requires_grad:
+                leaves[index] = leaf.view_as(leaf)
+                leaves[index].register_hook(self._watcher(count))
+            count += 1
         return tree_unflatten(leaves, structure)
 
-    def _watcher(self, place: int) -> Callable[[Tensor], None]:
+    def _watcher(self, index: int) -> Callable[[Tensor], None]:
         def hook(gradient: Tensor) -> None:
             if self.counted:
                 raise RuntimeError(
@@ -116,18 +128,20 @@ class Use:
                     f"the gradient of {self} is to be differentiated again (create_graph=True), but squares are of "
                     "first derivatives: take it outside of the block"
                 )
+            # A hook runs for torch.autograd.grad too, and cannot tell. So what a backward pass brings waits here until
+            # it reaches a parameter (`settle`), and is dropped when another pass begins before that.
             task = backward_pass()
             if task != self._task:
                 self._task, self._fresh = task, {}
-            _add(self._fresh, place, gradient.detach())
+            _add(self._fresh, index, gradient.detach())
 
         return hook
 
     def settle(self) -> None:
         """The present backward pass has reached a parameter: what it brought here counts."""
         if self._fresh and self._task == backward_pass():
-            for place, gradient in self._fresh.items():
-                _add(self.gradients, place, gradient)
+            for index, gradient in self._fresh.items():
+                _add(self.gradients, index, gradient)
             self._fresh = {}
 
     def free(self) -> None:
@@ -169,7 +183,8 @@ class Replay:
 
 def random_state(like: list[Tensor]) -> Tensor:
     """The state of the generator from which layers on these tensors' device draw."""
-    return seeds.default_generator(like[0].device if like else torch.device("cpu")).get_state()
+    device = like[0].device if like else torch.device("cpu")
+    return seeds.default_generator(device).get_state()
 
 
 @dataclass(eq=False)

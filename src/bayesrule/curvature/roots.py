@@ -59,6 +59,7 @@ def root(likelihood: Likelihood, outputs: Tensor) -> Tensor:
     """
     found = hessian(likelihood, outputs)
     if type(likelihood) is Categorical:
+        # in closed form: eigenvectors of Λ are dear for many classes, and lose digits where p is nearly one
         p = positions(likelihood.mean(outputs.detach())).transpose(1, 2)
         return p.sqrt().diag_embed() - p.unsqueeze(-1) * p.sqrt().unsqueeze(-2)
     values = found.diagonal(dim1=-2, dim2=-1)
@@ -85,10 +86,10 @@ def _not_negative(likelihood: Likelihood, eigenvalues: Tensor, like: Tensor) -> 
 def exact(likelihood: Likelihood, outputs: Tensor) -> Iterator[Tensor]:
     """The columns of Λ's root, one for each position and column: T·C of them."""
     factors = root(likelihood, outputs)
-    for place in range(factors.shape[1]):
-        for column in factors[:, place].unbind(-1):
+    for position in range(factors.shape[1]):
+        for column in factors[:, position].unbind(-1):
             found = torch.zeros_like(positions(outputs))
-            found[:, :, place] = column
+            found[:, :, position] = column
             yield found.view(outputs.shape)
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from bayesrule.curvature.forms import Dense, Form, Outer, Product, Rows, wide
+from bayesrule.curvature.forms import Explicit, GradientForm, Outer, OuterSum, Rows, wide
 
 
 @dataclass(frozen=True)
@@ -46,59 +46,67 @@ class Call:
         return self.kept[name]
 
 
-Rule = Callable[[Any, str, Call], Form]
+Rule = Callable[[Any, str, Call], GradientForm]
 """The form of the gradients of a layer's parameter by name."""
 
 
-def _linear(layer: nn.Linear, name: str, call: Call) -> Form:
+def _linear(layer: nn.Linear, name: str, call: Call) -> GradientForm:
     g = wide(call.g)
+    if name == "bias" and g.ndim > 2:
+        return Explicit(g.flatten(1, -2).sum(1))
     if name == "bias":
-        return Dense(g if g.ndim == 2 else g.flatten(1, -2).sum(1))
+        return Explicit(g)
     if g.ndim == 2:
         return Outer(g, call.once("x", lambda: wide(call.x)), layer.weight.shape)
     g = g.flatten(1, -2)
     right = call.once("x", lambda: wide(call.x).flatten(1, -2).transpose(1, 2)[:, None])
-    return Product(g.transpose(1, 2)[:, None], right, layer.weight.shape)
+    return OuterSum(g.transpose(1, 2)[:, None], right, layer.weight.shape)
 
 
-def _conv(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, name: str, call: Call) -> Form:
+def _conv(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, name: str, call: Call) -> GradientForm:
     g = wide(call.g)
     if name == "bias":
-        return Dense(g.flatten(2).sum(2))
+        return Explicit(g.flatten(2).sum(2))
     count = g.shape[2:].numel()
 
     def seen() -> Tensor:
         around: list[int] = layer._reversed_padding_repeated_twice
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        x = F.pad(wide(call.x), around, mode=mode) if any(around) else wide(call.x)
+        x = wide(call.x)
+        if any(around):
+            x = F.pad(x, around, mode=mode)
         patches = _patches(x, layer, g.shape[2:])
         if layer.groups > 1:
             return _grouped(patches, layer.groups, count)
         # in memory [K, B, T]: as good for products by example, and better for one over all examples
         return patches.movedim(0, g.ndim - 1).reshape(-1, len(g), count).transpose(0, 1)[:, None]
 
-    return Product(_grouped(g, layer.groups, count), call.once("patches", seen), layer.weight.shape)
+    return OuterSum(_grouped(g, layer.groups, count), call.once("patches", seen), layer.weight.shape)
 
 
 _Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
 
-def _conv_transpose(layer: _Transposed, name: str, call: Call) -> Form:
+def _conv_transpose(layer: _Transposed, name: str, call: Call) -> GradientForm:
     g, x = wide(call.g), wide(call.x)
     if name == "bias":
-        return Dense(g.flatten(2).sum(2))
+        return Explicit(g.flatten(2).sum(2))
     around: list[int] = []
-    for axis in reversed(range(len(layer.kernel_size))):
+    for axis in reversed(range(len(layer.kernel_size))):  # F.pad takes the last dimension first
         before = int(layer.padding[axis])
+        # what of the uncut output the kernels reach; output_padding may add rows that none of them does
         reach = (x.shape[2 + axis] - 1) * layer.stride[axis] + (layer.kernel_size[axis] - 1) * layer.dilation[axis] + 1
         around += [before, max(0, reach - before - g.shape[2 + axis])]
     right = _patches(F.pad(g, around), layer, x.shape[2:])
     count = x.shape[2:].numel()
-    return Product(_grouped(x, layer.groups, count), _grouped(right, layer.groups, count), layer.weight.shape)
+    return OuterSum(_grouped(x, layer.groups, count), _grouped(right, layer.groups, count), layer.weight.shape)
 
 
 def _patches(x: Tensor, layer: nn.Conv2d | _Transposed | nn.Conv1d | nn.Conv3d, positions: torch.Size) -> Tensor:
-    """What the kernel sees: [B, C, *kernel, *positions], a view."""
+    """What the kernel sees: [B, C, *kernel, *positions], a view.
+
+    By strides, where F.unfold knows images alone and copies.
+    """
     batch, channel, *steps = x.stride()
     inside = [step * int(d) for step, d in zip(steps, layer.dilation, strict=True)]
     between = [step * int(s) for step, s in zip(steps, layer.stride, strict=True)]
@@ -111,7 +119,7 @@ def _grouped(x: Tensor, groups: int, positions: int) -> Tensor:
     return x.reshape(len(x), groups, -1, positions)
 
 
-def _embedding(layer: nn.Embedding, name: str, call: Call) -> Form:
+def _embedding(layer: nn.Embedding, name: str, call: Call) -> GradientForm:
     index, g = call.x.reshape(len(call.x), -1), wide(call.g)
     g = g.reshape(*index.shape, -1)
     if layer.scale_grad_by_freq:
@@ -124,11 +132,14 @@ def _embedding(layer: nn.Embedding, name: str, call: Call) -> Form:
 def _over_last(normalise: Callable[[Any, Tensor], Tensor]) -> Rule:
     """Norms whose parameters have the shape of the last dimensions of the input."""
 
-    def rule(layer: nn.Module, name: str, call: Call) -> Form:
+    def rule(layer: nn.Module, name: str, call: Call) -> GradientForm:
         g = wide(call.g)
-        values = g if name == "bias" else g * call.once("normal", lambda: normalise(layer, wide(call.x)))
+        if name != "bias":
+            g = g * call.once("normal", lambda: normalise(layer, wide(call.x)))
         positions = tuple(range(1, g.ndim - layer.get_parameter(name).ndim))
-        return Dense(values.sum(positions) if positions else values)
+        if positions:  # the sum over no dimensions would be over all
+            g = g.sum(positions)
+        return Explicit(g)
 
     return rule
 
@@ -136,11 +147,13 @@ def _over_last(normalise: Callable[[Any, Tensor], Tensor]) -> Rule:
 def _over_channels(normalise: Callable[[Any, Tensor, bool], Tensor]) -> Rule:
     """Norms with one parameter for each channel, dimension 1."""
 
-    def rule(layer: nn.Module, name: str, call: Call) -> Form:
+    def rule(layer: nn.Module, name: str, call: Call) -> GradientForm:
         g = wide(call.g)
         if name != "bias":
             g = g * call.once("normal", lambda: normalise(layer, wide(call.x), call.training))
-        return Dense(g.flatten(2).sum(2) if g.ndim > 2 else g)
+        if g.ndim > 2:
+            g = g.flatten(2).sum(2)
+        return Explicit(g)
 
     return rule
 
@@ -208,6 +221,7 @@ def rule_of(layer: nn.Module) -> Rule | None:
         return None
     for kind in type(layer).__mro__:
         if kind in RULES:
+            # a subclass that computes something else has no closed form, though it is a Linear by name
             same = all(getattr(type(layer), name, None) is getattr(kind, name, None) for name in _COMPUTE)
             return RULES[kind] if same else None
     return None

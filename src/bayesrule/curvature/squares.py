@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import modules
-from bayesrule.curvature.forms import Dense, Form, total
+from bayesrule.curvature.forms import Explicit, GradientForm, total
 from bayesrule.curvature.general import Gradients, Ways
 from bayesrule.curvature.recorder import Recorder
 from bayesrule.curvature.records import Use
@@ -90,26 +90,37 @@ class SquaredGradients:
         ``out``: tensors to write to, one for each p and of its shape, as an earlier call gave them. This saves the time
         that fresh memory takes.
         """
-        asked = list(modules.parameters(self.model).values() if parameters is None else parameters)
+        if parameters is None:
+            parameters = modules.parameters(self.model).values()
+        asked = list(parameters)
         self._only_its_own(asked)
-        pending = [each.examples for each in self._recorder.passes if each.live()]
-        examples = self._examples + sum(pending)
+        examples = self._examples  # of the passes whose squares are taken already, and of those that wait
+        for each in self._recorder.passes:
+            if each.live():
+                examples += each.examples
         if not examples:
             raise RuntimeError("no gradients were recorded: call the model and loss.backward() inside the block first")
+        # Under a mean over M examples g_i = ∇ℓ_i/M, so that (1/M) Σ (∇ℓ_i)² = M Σ g_i². The last pass is scaled as it
+        # is summed, which saves going through the squares once more.
         factor = (examples if self.reduction == "mean" else 1 / examples) / loss_scale**2
         for sums in self._totals.values():
             sums.mul_(factor)
+        found = []
         try:
             self._count(factor, {} if out is None else _room(asked, out))
-            found = [self._totals[id(p)] if id(p) in self._totals else _zeros(p) for p in asked]
+            for p in asked:
+                known = self._totals.get(id(p))
+                found.append(_zeros(p) if known is None else known)
         finally:
             self.clear()
-        return found if out is None else [_put(squares, place) for squares, place in zip(found, out, strict=True)]
+        if out is None:
+            return found
+        return list(map(_put, found, out))
 
     def _only_its_own(self, asked: list[Tensor]) -> None:
-        for place, p in enumerate(asked):
+        for index, p in enumerate(asked):
             if id(p) not in self._known:
-                raise ValueError(f"parameter {place} of those asked for, {list(p.shape)}, is not one of the model's")
+                raise ValueError(f"parameter {index} of those asked for, {list(p.shape)}, is not one of the model's")
 
     @torch.no_grad()
     def _count(self, factor: float = 1.0, room: Mapping[int, Tensor] | None = None) -> None:
@@ -136,22 +147,23 @@ class SquaredGradients:
         repeated = {use: self._ways.gradients(use) for use in uses if use.rule is None and use.owned}
         for key, where in wanted.items():
             forms = [_form(use, name, repeated.get(use)) for use, name, _ in where]
-            known = self._totals.get(key)
-            place = room.get(key) if known is None else None
-            sums = total(forms, examples, where[0][2].shape, factor, place)
-            self._totals[key] = sums if known is None else known.add_(sums)
+            known, shape = self._totals.get(key), where[0][2].shape
+            if known is None:
+                self._totals[key] = total(forms, examples, shape, factor, room.get(key))
+            else:
+                known.add_(total(forms, examples, shape, factor, None))
 
 
-def _form(use: Use, name: str, repeated: Gradients | None) -> Form:
+def _form(use: Use, name: str, repeated: Gradients | None) -> GradientForm:
     """The gradients of one parameter by one call of a layer."""
     if use.rule is not None:
         return use.rule(use.layer, name, Call(use.inputs[0], use.gradients[0], use.training))
     assert repeated is not None
-    return Dense(repeated[name])
+    return Explicit(repeated[name])
 
 
 def _dtype(p: Tensor) -> torch.dtype:
-    return p.dtype if p.dtype == torch.float64 else torch.float32
+    return torch.float64 if p.dtype == torch.float64 else torch.float32
 
 
 def _zeros(p: Tensor) -> Tensor:
@@ -159,14 +171,19 @@ def _zeros(p: Tensor) -> Tensor:
 
 
 def _room(asked: list[Tensor], out: Sequence[Tensor]) -> dict[int, Tensor]:
-    """The places that can be computed in; others are copied to."""
-    pairs = zip(asked, out, strict=True)
-    return {id(p): place for p, place in pairs if place.is_contiguous() and place.dtype == _dtype(p)}
+    """The tensors of ``out`` that can be computed in, by the id of their parameter; others are copied to."""
+    found = {}
+    for p, given in zip(asked, out, strict=True):
+        if given.is_contiguous() and given.dtype == _dtype(p):
+            found[id(p)] = given
+    return found
 
 
-def _put(squares: Tensor, place: Tensor) -> Tensor:
-    """The squares in their place, if they are not there already."""
-    return place if place is squares or place.data_ptr() == squares.data_ptr() else place.copy_(squares)
+def _put(squares: Tensor, given: Tensor) -> Tensor:
+    """The squares in the tensor that was given for them, if they are not there already."""
+    if given is squares or given.data_ptr() == squares.data_ptr():
+        return given
+    return given.copy_(squares)
 
 
 def _device(use: Use) -> str:

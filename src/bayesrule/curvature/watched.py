@@ -15,7 +15,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from bayesrule import modules
-from bayesrule.curvature.forms import ROOM, Dense, Form
+from bayesrule.curvature.forms import ROOM, Explicit, GradientForm
 from bayesrule.curvature.general import Ways
 from bayesrule.curvature.limits import check_outputs, check_weights
 from bayesrule.curvature.recorder import Recorder
@@ -23,7 +23,7 @@ from bayesrule.curvature.records import Use
 from bayesrule.curvature.rules import Call
 from bayesrule.data import Inputs, inputs
 
-Forms = dict[str, list[Form]]
+Forms = dict[str, list[GradientForm]]
 """The gradients of each parameter, one form for each use of it; a parameter without any has none."""
 _RESHAPES = ("View", "UnsafeView", "Squeeze", "Unsqueeze", "ReshapeAlias", "Alias", "Transpose", "Permute", "Clone")
 
@@ -59,10 +59,11 @@ class Watched:
     def __init__(self, model: nn.Module, names: Iterable[str] | None = None) -> None:
         check_weights(model)
         wanted = set(modules.parameters(model) if names is None else names)
+        # What is frozen and not asked for is shared with the user's model: a copy would double its memory.
         shared = {name: p for name, p in modules.frozen(model).items() if name not in wanted}
         self.model = modules.twin(model, shared.values()).eval()
         for name, p in self.model.named_parameters():
-            if name not in shared:  # those are not ours to change
+            if name not in shared:  # shared ones are not ours to change
                 p.requires_grad_(name in wanted)
                 p.grad = None
         self.parameters = modules.parameters(self.model)
@@ -74,7 +75,9 @@ class Watched:
     @property
     def uses(self) -> list[Use]:
         """The calls of layers in the last pass."""
-        return self._recorder.passes[-1].uses if self._recorder.passes else []
+        if not self._recorder.passes:
+            return []
+        return self._recorder.passes[-1].uses
 
     def forget(self) -> None:
         """Let go of the last pass."""
@@ -103,19 +106,20 @@ class Watched:
         return {name: self._names[id(p)] for name, p in use.owned.items()}
 
     def _watch(self, use: Use, output: Any) -> Any:
-        """Note the place of the output's tensors in the graph; see `Use.watch` for why several are given as views."""
+        """Note where the output's tensors are in the graph; see `Use.watch` for why several are given as views."""
         leaves, structure = tree_flatten(output)
         several = sum(isinstance(leaf, Tensor) for leaf in leaves) > 1
-        edges, place, numbers = {}, 0, 0
+        edges, count, numbers = {}, 0, 0
         for index, leaf in enumerate(leaves):
             if not isinstance(leaf, Tensor):
                 continue
             if leaf.requires_grad:
-                leaves[index] = leaf = leaf.view_as(leaf) if several else leaf
-                edges[place] = get_gradient_edge(leaf)
+                if several:
+                    leaves[index] = leaf = leaf.view_as(leaf)
+                edges[count] = get_gradient_edge(leaf)
                 numbers += leaf.numel()
-            place += 1
-        if use.rule is None:
+            count += 1
+        if use.rule is None:  # its gradients will be written out
             numbers += use.examples * sum(p.numel() for p in use.owned.values())
         self.watches[use] = Watch(edges, numbers)
         return tree_unflatten(leaves, structure)
@@ -135,20 +139,27 @@ class Watched:
 
     def _pull(self, outputs: Tensor, gradient: Tensor) -> dict[Use, dict[int, Tensor]]:
         """One backward pass, as far as the layers' outputs."""
-        asked = [(use, place, edge) for use, watch in self.watches.items() for place, edge in watch.edges.items()]
+        asked: list[tuple[Use, int]] = []
+        edges: list[GradientEdge] = []
+        for use, watch in self.watches.items():
+            for index, edge in watch.edges.items():
+                asked.append((use, index))
+                edges.append(edge)
         if not asked or not outputs.requires_grad:
             return {}
-        found = torch.autograd.grad(
-            outputs, [edge for _, _, edge in asked], gradient.to(outputs.dtype), retain_graph=True, allow_unused=True
-        )
+        # Edges, not tensors: a layer's output that is changed in place (ReLU(inplace=True)) is another node afterwards.
+        # The graph is kept for the next column.
+        given = gradient.to(outputs.dtype)
+        found = torch.autograd.grad(outputs, edges, given, retain_graph=True, allow_unused=True)
         pulled: dict[Use, dict[int, Tensor]] = {}
-        for (use, place, _), g in zip(asked, found, strict=True):
+        for (use, index), g in zip(asked, found, strict=True):
             if g is not None:
-                pulled.setdefault(use, {})[place] = g
+                pulled.setdefault(use, {})[index] = g
         return pulled
 
     @torch.no_grad()
     def _forms(self, pulled: dict[Use, dict[int, Tensor]]) -> Forms:
+        """The forms of every parameter, from the gradients of the layers' outputs by their index."""
         found: Forms = {}
         for use, gradients in pulled.items():
             use.check()
@@ -156,18 +167,19 @@ class Watched:
                 found.setdefault(name, []).append(form)
         return found
 
-    def _of(self, use: Use, gradients: dict[int, Tensor]) -> dict[str, Form]:
+    def _of(self, use: Use, gradients: dict[int, Tensor]) -> dict[str, GradientForm]:
         """The forms of a use, by the parameters' names in the model."""
         names = self.names(use)
         if use.rule is not None:
+            # what follows from the input alone (patches of a convolution) is made once for all columns
             call = Call(use.inputs[0], gradients[0], use.training, self.watches[use].kept)
             return {full: use.rule(use.layer, name, call) for name, full in names.items()}
         if not names:
             return {}
-        use.gradients = gradients
+        use.gradients = gradients  # where `Ways` looks for them
         with self._recorder.rests():
             repeated = self._ways.gradients(use)
-        return {full: Dense(repeated[name]) for name, full in names.items()}
+        return {full: Explicit(repeated[name]) for name, full in names.items()}
 
 
 def unshaped(outputs: Tensor) -> set[object]:

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import modules
-from bayesrule.curvature.jacobians import jacobians
-from bayesrule.curvature.limits import check_memory, check_outputs
+from bayesrule.curvature import check_memory, check_outputs, jacobians
 from bayesrule.data import Inputs, inputs
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
@@ -89,15 +88,20 @@ class Features:
         what = f"the kernel of {n:,} and {m:,} examples with {c:,} outputs, aggregate={aggregate!r},"
         check_memory(what, torch.Size(shape).numel(), self.scale, _FEWER)
         found = self.scale.new_zeros(shape)
-        squares = torch.ones(c, 1).to(found) if units is None else units[:, None]
+        if units is None:
+            units = self.scale.new_ones(c)
+        # The kernel is a sum over parameters, so that only a group of them is held at a time; each Jacobian of x is
+        # worked out once, those of z once for every piece of x.
         for names, part in self._groups(n if x is z else n + m):
             for rows, left in self.pieces(x, names, part):
-                left *= squares
+                left *= units[:, None]
                 for columns, right in self._partners(rows, left, x, z, names, part):
-                    piece = torch.einsum(_SUMS[aggregate], left, right if right is left else right * squares)
-                    _place(found, aggregate, rows, columns).add_(piece)
+                    if right is not left:
+                        right *= units[:, None]
+                    piece = torch.einsum(_SUMS[aggregate], left, right)
+                    _block(found, aggregate, rows, columns).add_(piece)
                     if x is z and columns != rows:
-                        _place(found, aggregate, columns, rows).add_(_mirrored(piece, aggregate))
+                        _block(found, aggregate, columns, rows).add_(_mirrored(piece, aggregate))
         return found
 
     def _partners(
@@ -108,12 +112,12 @@ class Features:
             yield from self.pieces(z, names, part)
             return
         yield rows, left
-        rest = _rows(x, slice(rows.start + len(left), None))
-        for columns, right in self.pieces(rest, names, part):
-            yield slice(*(end + rows.start + len(left) for end in (columns.start, columns.stop))), right
+        done = rows.start + len(left)
+        for columns, right in self.pieces(_rows(x, slice(done, None)), names, part):
+            yield slice(done + columns.start, done + columns.stop), right
 
     def _groups(self, examples: int) -> Iterator[tuple[list[str], slice]]:
-        """Parameters that follow one another, and their place: as many as there is room for with so many examples."""
+        """Parameters that follow one another, and their slice of the flat vector: as many as there is room for."""
         most = ROOM // max(1, examples * self.width)
         names: list[str] = []
         start = end = 0
@@ -128,6 +132,7 @@ class Features:
     def pieces(self, x: Inputs, names: list[str] | None = None, part: slice = slice(None)) -> Iterator[Piece]:
         """The features of some parameters (of all), [n, C, p], for as many examples at a time as there is room for."""
         names, scale = names or list(self.parameters), self.scale[part]
+        # twice their size: a piece of x is held beside one of z
         for rows in _blocks(x, max(1, ROOM // max(1, 2 * self.width * len(scale)))):
             yield rows, jacobians(self.model, _rows(x, rows), names).mul_(scale)
 
@@ -143,12 +148,17 @@ def outputs(model: nn.Module, x: Inputs) -> Tensor:
     return torch.cat(found)
 
 
-def _place(found: Tensor, aggregate: str, rows: slice, columns: slice) -> Tensor:
-    return found[rows, :, columns] if aggregate == "full" else found[..., rows, columns]
+def _block(kernel: Tensor, aggregate: str, rows: slice, columns: slice) -> Tensor:
+    if aggregate == "full":
+        return kernel[rows, :, columns]
+    return kernel[..., rows, columns]
 
 
 def _mirrored(piece: Tensor, aggregate: str) -> Tensor:
-    return piece.permute(2, 3, 0, 1) if aggregate == "full" else piece.mT
+    """The same block on the other side of the diagonal."""
+    if aggregate == "full":
+        return piece.permute(2, 3, 0, 1)
+    return piece.mT
 
 
 def _blocks(x: Inputs, size: int) -> Iterator[slice]:

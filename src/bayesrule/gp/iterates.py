@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bayesrule.curvature.plans import Subset
+from bayesrule.curvature import Subset
 from bayesrule.gp.network import Solve, from_network
 from bayesrule.likelihoods import Likelihood
 from bayesrule.priors import Prior

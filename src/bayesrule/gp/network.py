@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import likelihoods, modules
-from bayesrule.curvature.plans import Subset, chosen
+from bayesrule.curvature import Subset, chosen
 from bayesrule.data import Inputs, as_inputs, inputs
 from bayesrule.gp.features import Aggregate, Features, outputs
 from bayesrule.gp.sites import Sites
@@ -20,7 +20,7 @@ from bayesrule.gp.variances import aleatoric, epistemic
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
-from bayesrule.posteriors.marginals import predict_normal
+from bayesrule.posteriors import predict_normal
 from bayesrule.predictions import Prediction
 from bayesrule.priors import Prior
 from bayesrule.structures import Diagonal
@@ -93,8 +93,9 @@ class Outputs:
     def variance(self) -> Tensor:
         """Of each output, [N, C]."""
         n, c = self.mean.shape
-        joint = self.covariance.ndim == 4
-        return self.covariance.reshape(n * c, -1).diagonal().reshape(n, c) if joint else _diagonal(self.covariance)
+        if self.covariance.ndim == 4:
+            return self.covariance.reshape(n * c, -1).diagonal().reshape(n, c)
+        return self.covariance.diagonal(dim1=-2, dim2=-1)
 
     @property
     def total(self) -> Tensor:
@@ -111,6 +112,7 @@ class NetworkGP:
     def __init__(self, task: Task, names: tuple[str, ...], solve: Solve, start_noise: bool) -> None:
         self.names, self._solve = names, solve
         self._dtype = modules.dtype_of(task.model)
+        # in float64: kernels of networks have condition numbers at which Cholesky fails in float32
         model = copy.deepcopy(task.model).double().eval()
         x, y = task.data.all().to(task.device)
         whole = outputs(model, x)
@@ -118,7 +120,8 @@ class NetworkGP:
         if start_noise and isinstance(likelihood, likelihoods.Gaussian):
             likelihood = likelihoods.Gaussian().matched(whole, y)
         self.task = Task(task.model, task.data, likelihood, task.prior, task.temperature)
-        scale, self._centre = _believed(task.prior, {name: modules.parameters(model)[name].detach() for name in names})
+        weights = modules.parameters(model)
+        scale, self._centre = _believed(task.prior, {name: weights[name].detach() for name in names})
         self.sites = Sites.create(x, whole, likelihood.check(whole, y), likelihood, task.temperature)
         self.features = Features(model, list(names), scale, self.sites.outputs.shape[1])
 
@@ -130,8 +133,10 @@ class NetworkGP:
     @cached_property
     def solver(self) -> Solver:
         """The smaller of the two systems, solved once."""
-        smaller = "primal" if len(self.features.scale) <= self.sites.size else "dual"
-        kind = Primal if (smaller if self._solve == "auto" else self._solve) == "primal" else Dual
+        solve = self._solve
+        if solve == "auto":
+            solve = "primal" if len(self.features.scale) <= self.sites.size else "dual"
+        kind = Primal if solve == "primal" else Dual
         return kind(self.features, self.sites)
 
     @cached_property
@@ -178,10 +183,14 @@ class NetworkGP:
         """
         given = self._inputs(x)
         f = self._f(given)
-        covariance = self.solver.joint(given) if joint else self.solver.each(given)
-        each = covariance.diagonal(dim1=0, dim2=2).permute(2, 0, 1) if joint else covariance
         scale, targets = self._units[1], self.task.data.scaling.targets
-        pair = scale[:, None, None] * scale if joint else scale[:, None] * scale
+        if joint:
+            covariance = self.solver.joint(given)
+            each = covariance.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+            pair = scale[:, None, None] * scale
+        else:
+            covariance = each = self.solver.each(given)
+            pair = scale[:, None] * scale
         squares = 1.0 if targets is None else targets.scale.square()
         return Outputs(
             self._out(self._mean(given, f)),
@@ -196,12 +205,13 @@ class NetworkGP:
             raise ValueError(f"samples must be at least 1, not {samples}")
         given = self._inputs(x)
         f = self._f(given)
-        mean, covariance = self._mean(given, f).reshape(f.shape).to(self._dtype), self.solver.each(given)
-        prediction = predict_normal(
-            self.likelihood, mean, covariance, samples, torch.Generator(f.device).manual_seed(seed)
-        )
+        mean = self._mean(given, f).reshape(f.shape).to(self._dtype)
+        generator = torch.Generator(f.device).manual_seed(seed)
+        prediction = predict_normal(self.likelihood, mean, self.solver.each(given), samples, generator)
         targets = self.task.data.scaling.targets
-        return prediction if targets is None else prediction.rescaled(targets.loc, targets.scale)
+        if targets is None:
+            return prediction
+        return prediction.rescaled(targets.loc, targets.scale)
 
     def log_marginal_likelihood(self) -> float:
         """Log p(D) of the Gaussian process, which is that of Laplace's approximation.
@@ -209,6 +219,7 @@ class NetworkGP:
         log p(D|f*)/η − ½‖(w* − m)/s‖² + ½ bᵀ C b − ½ log|I + Rᵀ K R|, where b is the gradient: its term vanishes at the
         mode. Exact for a linear network under Gaussian noise, whatever its weights. In units of y.
         """
+        # −½ bᵀ v₁ = ½ bᵀ C b
         fit = self.sites.log_prob - 0.5 * float(self._off.square().sum()) - 0.5 * float(self._gradient @ self._step)
         units = float(self._units[1].log().sum()) * len(self.sites.outputs) / self.task.temperature
         return fit - 0.5 * self.solver.log_det - units
@@ -222,7 +233,9 @@ class NetworkGP:
     def _f(self, x: Inputs) -> Tensor:
         """f_{w*}(x) in the network's units, [N, C, ...]."""
         found = outputs(self.features.model, x)
-        return found[:, None] if found.ndim == 1 else found
+        if found.ndim == 1:
+            found = found[:, None]
+        return found
 
     def _mean(self, x: Inputs, f: Tensor) -> Tensor:
         """f_{w*}(x) + J(x)(w₁ − w*), [N, C]."""
@@ -231,13 +244,13 @@ class NetworkGP:
     def _inputs(self, x: Any) -> Inputs:
         """The user's inputs, checked, in the network's units and dtype."""
         raw, scaling = as_inputs(x), self.task.data.scaling.inputs
-        return inputs.to(
-            raw if scaling is None else inputs.each(scaling.forward, raw), self._dtype, self.features.scale.device
-        )
+        if scaling is not None:
+            raw = inputs.each(scaling.forward, raw)
+        return inputs.to(raw, self._dtype, self.features.scale.device)
 
     @cached_property
     def _units(self) -> tuple[Tensor, Tensor]:
-        """Where y is zero in the network's units, and how long a unit is, [C] each."""
+        """What y is where the network's units are zero, and how long such a unit is, [C] each."""
         targets, like = self.task.data.scaling.targets, self.sites.outputs[0]
         if targets is None:
             return torch.zeros_like(like), torch.ones_like(like)
@@ -251,7 +264,7 @@ class NetworkGP:
 
 
 def _believed(prior: Prior, parameters: Parameters) -> tuple[Tensor, Tensor]:
-    """The prior's scale and mean of each weight that takes part, [P], in the weights' dtype."""
+    """The prior's standard deviation and mean of each weight that takes part, [P], in the weights' dtype."""
     means, precision = prior.gaussian(parameters)
     if not isinstance(precision, Diagonal):
         raise ValueError(
@@ -260,7 +273,3 @@ def _believed(prior: Prior, parameters: Parameters) -> tuple[Tensor, Tensor]:
         )
     like = next(iter(parameters.values()))
     return precision.values.rsqrt().to(like), modules.flatten(means).to(like)
-
-
-def _diagonal(matrices: Tensor) -> Tensor:
-    return matrices.diagonal(dim1=-2, dim2=-1)

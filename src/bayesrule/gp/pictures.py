@@ -40,8 +40,9 @@ def plot_kernel(matrix: Any, labels: Any, axes: Axes | None = None) -> Figure:
         ax.axhline(end - 0.5, color="white", lw=0.6)
         ax.axvline(end - 0.5, color="white", lw=0.6)
     middles = (ends - counts / 2 - 0.5).tolist()
-    ax.set_xticks(middles, [str(c) for c in classes.tolist()])
-    ax.set_yticks(middles, [str(c) for c in classes.tolist()])
+    names = list(map(str, classes.tolist()))
+    ax.set_xticks(middles, names)
+    ax.set_yticks(middles, names)
     ax.tick_params(length=0)
     ax.grid(False)
     figure = _figure(ax)
@@ -88,7 +89,9 @@ def _band(ax: Axes, grid: Tensor, mean: Tensor, variance: Tensor, label: str, al
 def _axes(axes: Axes | None, size: tuple[float, float]) -> Axes:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=size, layout="constrained").add_subplot() if axes is None else axes
+    if axes is None:
+        return Figure(figsize=size, layout="constrained").add_subplot()
+    return axes
 
 
 def _figure(ax: Axes) -> Figure:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from bayesrule.curvature.plans import Subset
+from bayesrule.curvature import Subset
 from bayesrule.gp.network import from_network
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import unknown

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bayesrule.curvature import roots
-from bayesrule.curvature.limits import check_memory
+from bayesrule.curvature import check_memory, roots
 from bayesrule.data import Inputs
 from bayesrule.likelihoods import Likelihood
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bayesrule.curvature.limits import check_memory
+from bayesrule.curvature import check_memory
 from bayesrule.data import Inputs, inputs
 from bayesrule.gp.features import Features
 from bayesrule.gp.sites import Sites
@@ -54,6 +54,7 @@ class Primal(Solver):
     def __init__(self, features: Features, sites: Sites) -> None:
         p = len(features.scale)
         _check(f"the {p:,} × {p:,} matrix of the weights", p, features.scale)
+        # The ones on the diagonal are the prior in its own units: no eigenvalue is below one, and Cholesky never fails.
         total = torch.eye(p).to(features.scale)
         for rows, piece in features.pieces(sites.x):
             phi = (sites.root[rows].mT @ piece).flatten(0, 1)
@@ -74,8 +75,11 @@ class Primal(Solver):
 
     def each(self, x: Inputs) -> Tensor:
         """As `joint`, a few examples at a time."""
-        halves = (self._half(piece) for _, piece in self.features.pieces(x))
-        return torch.cat([half @ half.mT for half in halves])
+        found = []
+        for _, piece in self.features.pieces(x):
+            half = self._half(piece)
+            found.append(half @ half.mT)
+        return torch.cat(found)
 
     def _half(self, piece: Tensor) -> Tensor:
         """A L⁻ᵀ, [n, C, P]."""

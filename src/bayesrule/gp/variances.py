@@ -35,6 +35,9 @@ def epistemic(likelihood: Likelihood, outputs: Tensor, covariance: Tensor) -> Te
         f = outputs.detach().requires_grad_()
         mean = likelihood.mean(f)
         columns = mean.reshape(len(f), -1).sum(0)
-        slopes = [torch.autograd.grad(column, f, retain_graph=True)[0].reshape(len(f), -1) for column in columns]
-    found = [torch.einsum("nc,ncd,nd->n", slope, covariance, slope) for slope in slopes]
+        found = []
+        for column in columns:  # summed over examples, none of which acts on another: one pass gives all of their rows
+            (slope,) = torch.autograd.grad(column, f, retain_graph=True)
+            slope = slope.reshape(len(f), -1)
+            found.append(torch.einsum("nc,ncd,nd->n", slope, covariance, slope))
     return torch.stack(found, 1).clamp(min=0).reshape(mean.shape)

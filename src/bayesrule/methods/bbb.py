@@ -15,8 +15,7 @@ from bayesrule.data import Batch
 from bayesrule.methods.base import Logs, Method, Plan
 from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.modules import Parameters
-from bayesrule.nn import bayesianize, kl_weights
-from bayesrule.nn.variational import Variational, check_settings
+from bayesrule.nn import Variational, bayesianize, check_settings, kl_weights
 from bayesrule.optim import Group, Recipe, Schedule
 from bayesrule.optim.schedules import History
 from bayesrule.posteriors import Gaussian

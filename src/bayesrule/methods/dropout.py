@@ -11,8 +11,7 @@ from bayesrule.files import Tree
 from bayesrule.methods.base import Learner, Logs, Method, Plan, context
 from bayesrule.methods.point import PointLearner
 from bayesrule.optim import Group
-from bayesrule.posteriors import Dropout, Posterior
-from bayesrule.posteriors.dropout import let_drop
+from bayesrule.posteriors import Dropout, Posterior, let_drop
 from bayesrule.seeds import Noise
 from bayesrule.task import Task
 

@@ -12,10 +12,22 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import modules, priors
-from bayesrule.curvature import Curvature, Evidence, Scatter, Tuning, curvature
-from bayesrule.curvature.evidence import Grouping, group, rescaled
-from bayesrule.curvature.plans import STRUCTURES, Structure, Subset, chosen
-from bayesrule.curvature.roots import LABELS, Labels
+from bayesrule.curvature import (
+    LABELS,
+    STRUCTURES,
+    Curvature,
+    Evidence,
+    Grouping,
+    Labels,
+    Scatter,
+    StructureName,
+    Subset,
+    Tuning,
+    chosen,
+    curvature,
+    group,
+    rescaled,
+)
 from bayesrule.data import Batch, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
@@ -23,8 +35,7 @@ from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
 from bayesrule.methods.point import PointLearner
 from bayesrule.naming import to_spec, unknown
 from bayesrule.optim import Group
-from bayesrule.posteriors import Gaussian, Linearised, Posterior, match
-from bayesrule.posteriors.linearised import LINKS, check_link
+from bayesrule.posteriors import LINKS, Gaussian, Linearised, Posterior, check_link, match
 from bayesrule.predictions import Classes
 from bayesrule.priors import Prior, Structured
 from bayesrule.seeds import Noise
@@ -255,7 +266,7 @@ class LaplaceLearner(Learner):
             network,
             batches,
             likelihood,
-            cast(Structure, method.structure),
+            cast(StructureName, method.structure),
             method.weights(self.base.parameters),
             cast(Labels, method.labels),
             method.samples,

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from bayesrule.nn.checks import GRADIENTS, check_settings
 from bayesrule.nn.estimators import ESTIMATORS
-from bayesrule.nn.variational import GRADIENTS, Variational, bayesianize
+from bayesrule.nn.variational import Variational, bayesianize, inverse_softplus, log_normal
 from bayesrule.nn.weights import kl_weights
 
-__all__ = ["ESTIMATORS", "GRADIENTS", "Variational", "bayesianize", "kl_weights"]
+__all__ = [
+    "ESTIMATORS",
+    "GRADIENTS",
+    "Variational",
+    "bayesianize",
+    "check_settings",
+    "inverse_softplus",
+    "kl_weights",
+    "log_normal",
+]

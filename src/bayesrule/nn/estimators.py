@@ -72,15 +72,15 @@ def fast_layers(module: nn.Module) -> dict[str, nn.Module]:
     slots: dict[int, int] = {}
     for _, p in module.named_parameters(remove_duplicate=False):
         slots[id(p)] = slots.get(id(p), 0) + 1
-    return {
-        path: layer
-        for path, layer in module.named_modules()
-        if type(layer) in LINEAR
-        and "forward" not in vars(layer)
-        and isinstance(layer.weight, nn.Parameter)
-        and layer.weight.requires_grad
-        and all(slots[id(p)] == 1 for p in layer.parameters())
-    }
+    found = {}
+    for path, layer in module.named_modules():
+        # by the very type: a subclass, or a forward of the layer's own, may compute anything
+        if type(layer) not in LINEAR or "forward" in vars(layer):
+            continue
+        alone = all(slots[id(p)] == 1 for p in layer.parameters())
+        if alone and isinstance(layer.weight, nn.Parameter) and layer.weight.requires_grad:
+            found[path] = layer
+    return found
 
 
 class Bare:

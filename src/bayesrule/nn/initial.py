@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule.modules import Parameters, owners, parameters
-from bayesrule.priors.scales import RULES, fans
+from bayesrule.priors import RULES, fans
 
 
 def deviations(given: float | str, module: nn.Module) -> Parameters:
@@ -19,9 +19,11 @@ def deviations(given: float | str, module: nn.Module) -> Parameters:
     >>> deviations("fan-in", nn.Linear(4, 1))
     {'weight': tensor([[0.5000, 0.5000, 0.5000, 0.5000]]), 'bias': tensor([0.5000])}
     """
-    if isinstance(given, str):
-        return {name: torch.full_like(w, _scale(given, layer, w)) for name, (w, layer) in _owned(module).items()}
-    return {name: torch.full_like(w, given) for name, w in parameters(module).items()}
+    found = {}
+    for name, (w, layer) in _owned(module).items():
+        std = _scale(given, layer, w) if isinstance(given, str) else given
+        found[name] = torch.full_like(w, std)
+    return found
 
 
 def means(rule: str, module: nn.Module) -> Parameters:
@@ -48,10 +50,17 @@ def _owned(module: nn.Module) -> dict[str, tuple[Tensor, nn.Module]]:
 
 def _weight(layer: nn.Module) -> Tensor | None:
     """The first of a layer's own tensors that has a fan: what its biases stand beside."""
-    return next((w for w in layer.parameters(recurse=False) if fans(layer, w) is not None), None)
+    for w in layer.parameters(recurse=False):
+        if fans(layer, w) is not None:
+            return w
+    return None
 
 
 def _scale(rule: str, layer: nn.Module, w: Tensor) -> float:
-    beside = w if fans(layer, w) is not None else _weight(layer)
-    pair = None if beside is None else fans(layer, beside)
-    return math.sqrt(RULES[rule](*pair)) if pair else 1.0
+    pair = fans(layer, w)
+    weight = _weight(layer)
+    if pair is None and weight is not None:
+        pair = fans(layer, weight)
+    if pair is None:
+        return 1.0
+    return math.sqrt(RULES[rule](*pair))

@@ -13,21 +13,18 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
-from torch.nn.parameter import UninitializedParameter
 
 from bayesrule import likelihoods, modules, priors
 from bayesrule.data import Scaling
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
-from bayesrule.naming import unknown
 from bayesrule.nn import initial
+from bayesrule.nn.checks import check_model, check_settings
 from bayesrule.nn.estimators import ESTIMATORS, Bare, fast_layers
 from bayesrule.posteriors import Context, Gaussian
 from bayesrule.priors import Prior
 from bayesrule.seeds import untouched
 from bayesrule.structures import Diagonal
-
-GRADIENTS = ("total", "path", "score")
 
 
 def bayesianize(
@@ -62,28 +59,11 @@ def bayesianize(
     ['bias', 'weight']
     """
     check_settings(estimator, gradient, initial_std, initial_mean)
-    _check(model)
+    check_model(model)
     belief = priors.choose("gaussian" if prior is None else prior).resolve(model)
     std = initial.deviations(initial_std, model)
     mean = modules.parameters(model) if initial_mean is None else initial.means(initial_mean, model)
     return Variational(model, belief, estimator, gradient, modules.flatten(mean), modules.flatten(std))
-
-
-def check_settings(estimator: str, gradient: str, initial_std: float | str, initial_mean: str | None) -> None:
-    """Refuse what `bayesianize` would refuse of any module."""
-    if estimator not in ESTIMATORS:
-        raise unknown("estimator", estimator, ESTIMATORS)
-    if gradient not in GRADIENTS:
-        raise unknown("gradient", gradient, GRADIENTS)
-    if gradient != "total" and estimator != "weight":
-        raise ValueError(f'gradient={gradient!r} looks at the drawn weights: it needs estimator="weight"')
-    for name, rule in (("initial_std", initial_std), ("initial_mean", initial_mean)):
-        if isinstance(rule, str) and rule not in priors.RULES:
-            raise unknown("initialisation rule", rule, priors.RULES)
-        if name == "initial_mean" and not isinstance(rule, str | None):
-            raise TypeError(f"initial_mean must be the name of a rule or None, not {rule!r}")
-    if not isinstance(initial_std, str) and not (1e-15 <= initial_std < math.inf):
-        raise ValueError(f"initial_std must be a rule, or positive and finite, from 1e-15 on, not {initial_std}")
 
 
 class Variational(nn.Module):
@@ -114,7 +94,7 @@ class Variational(nn.Module):
 
     @property
     def stds(self) -> Parameters:
-        """The deviations by the module's own names."""
+        """The standard deviations by the module's own names."""
         return modules.unflatten(softplus(self.rho.detach()), self.like)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -128,7 +108,8 @@ class Variational(nn.Module):
             output = self._noisy_output(std, args, kwargs)
         else:
             std, weights = _Draw.apply(self.mean, self.rho)  # type: ignore[no-untyped-call]
-            weights = weights.detach() if self.gradient == "score" else weights
+            if self.gradient == "score":  # the gradient comes from log q(w) alone, see `terms`
+                weights = weights.detach()
             output = modules.run(self.module, modules.unflatten(weights, self.like), args, kwargs)
         if torch.is_grad_enabled():  # a pass that nobody learns from leaves no trace
             self._drawn = std, weights
@@ -161,12 +142,15 @@ class Variational(nn.Module):
         A fast layer that is called again in a pass would draw its weights anew, and is an error; with ``calls`` it is
         only counted.
         """
-        means, stds = (modules.unflatten(vector, self.like) for vector in (self.mean, std))
+        means, stds = modules.unflatten(self.mean, self.like), modules.unflatten(std, self.like)
         state = {}
         for name, m in means.items():
-            fast = name.rpartition(".")[0] in self.fast
-            hidden = m.new_full((), math.nan if calls is None else 0.0).expand(m.shape)
-            state[name] = hidden if fast else torch.addcmul(m, stds[name], torch.randn_like(m))
+            if name.rpartition(".")[0] in self.fast:
+                # nobody but the layer should read it: NaN shows in the output if somebody does (`settle`)
+                hidden = math.nan if calls is None else 0.0
+                state[name] = m.new_full((), hidden).expand(m.shape)
+            else:
+                state[name] = torch.addcmul(m, stds[name], torch.randn_like(m))
         with self._perturbed(means, stds, calls):
             return modules.run(self.module, state, args, kwargs)
 
@@ -182,12 +166,16 @@ class Variational(nn.Module):
             if seen[path] > 1 and calls is None:
                 raise RuntimeError(f'layer {path!r} is called twice in a pass, but once before: use estimator="weight"')
             bare, bias = self.fast[path], layers[path].bias
-            x, *rest = args or (kwargs["input"],)
-            kwargs = {k: v for k, v in kwargs.items() if k != "input"}
-            prefix = f"{path}." if path else ""
-            m, s = ({k: t[prefix + k] for k in ("weight", "bias") if prefix + k in t} for t in (means, stds))
-            frozen = {"bias": bias} if isinstance(bias, Tensor) and "bias" not in m else {}
-            quiet = {name: torch.zeros_like(b) for name, b in frozen.items()}
+            x, *rest = args or (kwargs.pop("input"),)
+            m, s = {}, {}
+            for name in ("weight", "bias"):
+                full = f"{path}.{name}" if path else name
+                if full in means:
+                    m[name], s[name] = means[full], stds[full]
+            # a bias that is frozen belongs to the mean, and is zero where the noise goes through the layer
+            frozen, quiet = {}, {}
+            if isinstance(bias, Tensor) and "bias" not in m:
+                frozen["bias"], quiet["bias"] = bias, torch.zeros_like(bias)
 
             def run(x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
                 return bare({**weights, **quiet}, (x, *rest), kwargs)
@@ -214,6 +202,7 @@ class Variational(nn.Module):
         """The loss, and KL(q‖p): in closed form where there is one and the gradient allows it, else sampled."""
         std, weights = self._drawn or (softplus(self.rho), None)
         self._drawn = None  # a graph is gone through once
+        # the path gradient has a small variance only if the divergence is sampled at the weights of the pass
         closed = None if self.gradient == "path" else self.prior.divergence(self.mean, std, self.like)
         divergence = self._sampled_divergence(std, weights) if closed is None else closed
         self._guard(divergence, std)
@@ -292,8 +281,9 @@ class Variational(nn.Module):
 def _has_nan(output: Any) -> bool:
     if isinstance(output, Tensor):
         return bool(output.isnan().any())
-    parts = output.values() if isinstance(output, dict) else output if isinstance(output, list | tuple) else ()
-    return any(map(_has_nan, parts))
+    if isinstance(output, dict):
+        output = list(output.values())
+    return isinstance(output, list | tuple) and any(map(_has_nan, output))
 
 
 class _Draw(torch.autograd.Function):
@@ -321,33 +311,6 @@ def log_normal(w: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 def inverse_softplus(std: Tensor) -> Tensor:
-    """ρ with softplus(ρ) = std, also where exp would overflow or lose all digits."""
+    """ρ with softplus(ρ) = std."""
+    # log(exp(std) − 1) as it stands would overflow for large ones, and lose all digits of small ones
     return std + torch.log(-torch.expm1(-std))
-
-
-def _check(model: nn.Module) -> None:
-    """Refuse, by name, what cannot be drawn."""
-    for path, layer in model.named_modules():
-        if isinstance(layer, torch.jit.ScriptModule):
-            raise TypeError(
-                f"{path or 'the model'} is scripted and cannot run under other weights: pass what it was scripted from"
-            )
-        if getattr(layer, "sparse", False):
-            raise ValueError(f"layer {path!r} has sparse gradients, q has dense ones: make it with sparse=False")
-    trainable = modules.parameters(model)
-    if not trainable:
-        raise ValueError(f"the model ({type(model).__name__}) has no trainable parameters: there is nothing to draw")
-    first, dtype = next((name, p.dtype) for name, p in trainable.items())
-    for name, p in trainable.items():
-        if isinstance(p, UninitializedParameter):
-            raise ValueError(
-                f"parameter {name!r} has no shape yet: call the model once on a batch before converting it"
-            )
-        if not p.is_floating_point():
-            raise TypeError(f"parameter {name!r} is {p.dtype}: a normal distribution needs real weights; freeze it")
-        if p.dtype != dtype:
-            raise TypeError(
-                f"parameter {name!r} is {p.dtype} but {first!r} is {dtype}: q needs one dtype, such as model.float()"
-            )
-        if not bool(p.isfinite().all()):
-            raise ValueError(f"parameter {name!r} holds NaN or infinite values")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from bayesrule.posteriors.base import Context, Posterior, load
-from bayesrule.posteriors.dropout import Dropout
+from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
-from bayesrule.posteriors.linearised import Linearised
+from bayesrule.posteriors.linearised import LINKS, Linearised, check_link
+from bayesrule.posteriors.marginals import predict_normal
 from bayesrule.posteriors.matching import match
 from bayesrule.posteriors.mixture import Mixture
 from bayesrule.posteriors.networks import Network
 from bayesrule.posteriors.particles import Particles
 
 __all__ = [
+    "LINKS",
     "Context",
     "Dropout",
     "Gaussian",
@@ -20,6 +22,9 @@ __all__ = [
     "Network",
     "Particles",
     "Posterior",
+    "check_link",
+    "let_drop",
     "load",
     "match",
+    "predict_normal",
 ]

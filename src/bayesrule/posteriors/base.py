@@ -28,7 +28,7 @@ KINDS: dict[str, type[Posterior]] = {}  # every kind of posterior that a file ca
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What a posterior needs beside its own distribution: the module, p(y|f), the data's scaling, and its story.
+    """What a posterior needs beside its own distribution: the module, p(y|f), the data's scaling, and its provenance.
 
     The module's frozen parameters are those of every network; posteriors of one module share them.
     """
@@ -101,7 +101,7 @@ class Posterior(ABC):
         return self.context.info
 
     def with_context(self, **changes: Any) -> Self:
-        """The same distribution in another context: another likelihood, or more to its story."""
+        """The same distribution in another context: another likelihood, or more in its `info`."""
         other = copy.copy(self)
         other.context = replace(self.context, **changes)
         return other
@@ -113,12 +113,13 @@ class Posterior(ABC):
         """
         if samples < 1:
             raise ValueError(f"samples must be at least 1, not {samples}")
+        generator = torch.Generator(modules.device_of(self.model)).manual_seed(seed)
         with torch.no_grad():
-            prediction = self.prediction(
-                self.inputs(x), samples, torch.Generator(modules.device_of(self.model)).manual_seed(seed)
-            )
+            prediction = self.prediction(self.inputs(x), samples, generator)
         targets = self.context.scaling.targets
-        return prediction if targets is None else prediction.rescaled(targets.loc, targets.scale)
+        if targets is None:
+            return prediction
+        return prediction.rescaled(targets.loc, targets.scale)
 
     def prediction(self, x: Inputs, samples: int, generator: torch.Generator) -> Prediction:
         """`predict` in the network's units."""

@@ -21,7 +21,7 @@ KEPT = 2**27
 CHUNK = 2**26
 """Bytes of weights that are drawn before any is used, where they are too many to keep."""
 BLOCK = 2**18
-"""Numbers that are drawn in one call: what a processor's cache holds."""
+"""Numbers that are drawn in one call: what a processor's cache holds. The draws of a seed depend on it."""
 
 
 class Draws:
@@ -47,8 +47,9 @@ class Draws:
             return
         first = next(iter(self.like.values()))
         numbers = sum(w.numel() for w in self.like.values())
-        keep = count * numbers * first.element_size() <= KEPT
-        size = count if keep else max(1, CHUNK // (numbers * first.element_size()))
+        row = numbers * first.element_size()
+        keep = count * row <= KEPT
+        size = count if keep else max(1, CHUNK // row)
         centre = first.new_zeros(()) if self.centre is None else modules.flatten(self.centre)
         for start in range(0, count, size):
             weights = room(min(size, count - start), numbers, first)
@@ -59,11 +60,15 @@ class Draws:
             yield drawn
 
     def _fill(self, weights: Tensor, centre: Tensor, seed: int) -> None:
-        """Rows in blocks that stay in the cache, each from a seed of its own: the work of several threads."""
+        """Rows in blocks that stay in the cache, each from a seed of its own: the work of several threads.
+
+        One generator for all blocks would make the draws depend on which thread comes first.
+        """
         blocks = torch.split(weights, max(1, BLOCK // weights.shape[1]))
 
         def fill(index: int) -> None:
             generator = torch.Generator(weights.device).manual_seed(mixed(seed, index))
+            # into the block as it leaves the sampler: no second matrix of all weights
             torch.add(centre, self.sample(len(blocks[index]), generator), out=blocks[index])
 
         threads = min(torch.get_num_threads(), len(blocks)) if weights.device.type == "cpu" else 1
@@ -72,7 +77,7 @@ class Draws:
                 fill(index)
             return
         with ThreadPoolExecutor(threads) as pool:  # torch itself draws random numbers on one thread
-            list(pool.map(fill, range(len(blocks))))
+            list(pool.map(fill, range(len(blocks))))  # the list: errors of a thread are raised when they are asked for
 
 
 def room(rows: int, columns: int, like: Tensor) -> Tensor:

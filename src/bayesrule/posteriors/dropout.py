@@ -42,11 +42,11 @@ class Dropout(Posterior):
             yield partial(self._runner.one, seed)
 
     def _output(self, module: nn.Module, seed: int, x: Inputs) -> Tensor:
-        """The masks of an example depend on its shape alone."""
-        form = tuple(tuple(part.shape[1:]) for _, part in inputs.named(x))
-        if form not in self._shapes:
-            self._shapes[form] = shapes_alone(module, self.weights, x)
-        with Masks(seed, self._shapes[form]):
+        """The masks of an example depend on its shape alone: found out once for each."""
+        shape = tuple(tuple(part.shape[1:]) for _, part in inputs.named(x))
+        if shape not in self._shapes:
+            self._shapes[shape] = shapes_alone(module, self.weights, x)
+        with Masks(seed, self._shapes[shape]):
             return modules.try_call(module, x, self.weights)
 
     def state(self) -> Tree:

@@ -111,18 +111,24 @@ class Linearised(Gaussian):
             return self.outputs(x, samples, generator)
         check_memory(samples, inputs.length(x), first)
         noise = normals(samples, first.numel(), generator)
-        return torch.cat([self._linked(*moments, noise) for moments in self._in_blocks(x, first.numel())], 1)
+        parts = []
+        for f, covariance in self._in_blocks(x, first.numel()):
+            parts.append(self._linked(f, covariance, noise))
+        return torch.cat(parts, 1)
 
     def _in_blocks(self, x: Inputs, width: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Moments of a few examples at a time: a covariance takes width² numbers."""
-        rows = torch.arange(inputs.length(x))
-        return (self.moments(inputs.take(x, part)) for part in torch.split(rows, max(1, BLOCK // width**2)))
+        for rows in torch.split(torch.arange(inputs.length(x)), max(1, BLOCK // width**2)):
+            yield self.moments(inputs.take(x, rows))
 
     def _linked(self, f: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:
         """Outputs [S, B, ...] as the link makes them."""
         classes = isinstance(self.likelihood, Categorical)
+        if self.link == "sampling" and classes:
+            # What all logits share, softmax does not see. Left in, it would take up points that are few.
+            covariance = centred(f, covariance)
         if self.link == "sampling":
-            return draws(f, centred(f, covariance) if classes else covariance, noise)
+            return draws(f, covariance, noise)
         if not classes:
             return probit(f, covariance.diagonal(dim1=1, dim2=2).reshape(f.shape))[None]
         link = probit_of_classes if self.link == "probit" else bridge
@@ -157,6 +163,7 @@ def plain_kernels() -> Iterator[None]:
     """Within this block torch uses kernels that have a forward derivative; one thread at a time, since it is global."""
     with _ONE_AT_A_TIME, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*(torch.jit.script|TF32)")  # of torch about itself
+        # none of the fused ones has a forward derivative: of attention, of transformer layers, of oneDNN's recurrences
         fast = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
         try:

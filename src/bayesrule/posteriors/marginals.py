@@ -48,7 +48,7 @@ def normals(samples: int, width: int, generator: torch.Generator) -> Tensor:
     half = torch.randn(max(1, samples // 2), width, generator=generator, dtype=torch.float64, device=generator.device)
     if samples == 1:
         return half
-    if len(half) >= width:
+    if len(half) >= width:  # whitened, so that predictions do not depend on the luck of a few draws
         half = half @ torch.linalg.inv(torch.linalg.cholesky(2 * half.T @ half / samples)).T
     return torch.cat([torch.stack([half, -half], 1).flatten(0, 1), half.new_zeros(samples % 2, width)])
 
@@ -72,19 +72,20 @@ def root(covariance: Tensor) -> Tensor:
 
 def centred(f: Tensor, covariance: Tensor) -> Tensor:
     """The covariance of logits [B, C, ...] less their mean over classes, which softmax does not see."""
-    count, places = f.shape[1], f[0, 0].numel()
+    count, positions = f.shape[1], f[0, 0].numel()
     matrix = (torch.eye(count, dtype=torch.float64, device=f.device) - 1 / count).contiguous()
-    whole = torch.kron(matrix, torch.eye(places, dtype=torch.float64, device=f.device))
+    whole = torch.kron(matrix, torch.eye(positions, dtype=torch.float64, device=f.device))
     return whole @ covariance.double() @ whole
 
 
 def positions(link: Callable[[Tensor, Tensor], Tensor], f: Tensor, covariance: Tensor) -> Tensor:
     """A link of logits [B, C] and covariances [B, C, C], for every position of logits [B, C, ...]."""
-    size, count, places = len(f), f.shape[1], f[0, 0].numel()
-    own = covariance.reshape(size, count, places, count, places).diagonal(dim1=2, dim2=4).permute(0, 3, 1, 2)
-    flat = f.reshape(size, count, places).transpose(1, 2)
+    size, count, width = len(f), f.shape[1], f[0, 0].numel()
+    # outputs are in the order [C, positions]: of a covariance [C·T, C·T] the blocks [C, C] of one position are wanted
+    own = covariance.reshape(size, count, width, count, width).diagonal(dim1=2, dim2=4).permute(0, 3, 1, 2)
+    flat = f.reshape(size, count, width).transpose(1, 2)
     found = link(flat.reshape(-1, count), own.reshape(-1, count, count))
-    return found.reshape(size, places, count).transpose(1, 2).reshape(f.shape)
+    return found.reshape(size, width, count).transpose(1, 2).reshape(f.shape)
 
 
 def probit(f: Tensor, variance: Tensor) -> Tensor:
@@ -116,5 +117,5 @@ def bridge(f: Tensor, covariance: Tensor) -> Tensor:
     centre = torch.eye(count, dtype=torch.float64, device=f.device) - 1 / count
     m, s = f.double() @ centre, centre @ covariance.double() @ centre
     size = (m + (-m).logsumexp(1, keepdim=True) - 2 * math.log(count)).exp()
-    variance = s.diagonal(dim1=1, dim2=2).clamp(min=1e-12)
+    variance = s.diagonal(dim1=1, dim2=2).clamp(min=1e-12)  # a network that is sure has α → ∞, not a division by zero
     return ((1 - 2 / count + size) / variance).log().to(f.dtype)

@@ -28,11 +28,16 @@ class Masks(TorchDispatchMode):  # type: ignore[no-untyped-call]
     calls of a pass come in the same order every time. ``alone``: the shapes of the masks in a pass of one example. In
     a pass of B examples one dimension of each is B times as long; a mask is drawn in its shape alone, and repeated
     along that dimension. The mode is the thread's own, and torch's random state is not touched.
+
+    A dispatch mode sees the operation itself, below any layer. Patching ``F.dropout`` would miss attention and
+    recurrent layers, which call no Python for it, and would hold for all threads.
     """
 
     def __init__(self, seed: int, alone: list[Shape] | None = None, check: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.generator, self.alone, self.check = torch.Generator().manual_seed(seed), alone, check
+        # on the CPU, whatever the device: a network's masks are the same on all of them
+        self.generator = torch.Generator().manual_seed(seed)
+        self.alone, self.check = alone, check
         self.shapes: list[Shape] = []
 
     @classmethod
@@ -52,19 +57,22 @@ class Masks(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
     def _fill(self, mask: Tensor, keep: float) -> Tensor:
+        """Draw one example's mask, and repeat it for the batch."""
+        call = len(self.shapes)
         self.shapes.append(tuple(mask.shape))
-        alone = self.shapes[-1] if self.alone is None else self._known(len(self.shapes) - 1)
+        alone = self.shapes[call] if self.alone is None else self._known(call)
         drawn = torch.empty(alone, dtype=mask.dtype)
-        if self.check:  # any numbers show a mask in the wrong place; zeros and ones may hide it
+        if self.check:  # numbers that all differ show every mask that is misaligned; zeros and ones may agree by chance
             drawn.uniform_(0.5, 1.5, generator=self.generator)
         else:
             drawn.bernoulli_(keep, generator=self.generator)
         return mask.copy_(repeated(drawn, tuple(mask.shape)))
 
     def _known(self, call: int) -> Shape:
+        """The shape for one example of the mask that is drawn in this call."""
         assert self.alone is not None
         if call >= len(self.alone):
-            raise Inconsistent("it drops in more places for some batches than for one example")
+            raise Inconsistent("it drops more often for some batches than for one example")
         return self.alone[call]
 
 
@@ -76,10 +84,17 @@ def repeated(mask: Tensor, shape: Shape) -> Tensor:
             [1., 0.],
             [1., 0.]])
     """
-    longer = [d for d, (own, given) in enumerate(zip(mask.shape, shape, strict=False)) if own != given]
-    if len(shape) != mask.ndim or len(longer) > 1 or any(shape[d] % max(mask.shape[d], 1) for d in longer):
+    times, longer = [], 0
+    whole = len(shape) == mask.ndim
+    for own, given in zip(mask.shape, shape, strict=False):
+        times.append(given // max(own, 1))
+        longer += own != given
+        whole = whole and given == own * times[-1]
+    # Two longer dimensions would say nothing of which is the examples': attention drops [B·heads, T, T], and a mask of
+    # another T is another mask.
+    if not whole or longer > 1:
         raise Inconsistent(f"it drops numbers of shape {list(shape)}, for one example {list(mask.shape)}")
-    return mask.repeat([given // max(own, 1) for own, given in zip(mask.shape, shape, strict=True)])
+    return mask.repeat(times)
 
 
 def shapes_alone(module: nn.Module, weights: Parameters, x: Inputs) -> list[Shape]:
@@ -94,7 +109,7 @@ def shapes_alone(module: nn.Module, weights: Parameters, x: Inputs) -> list[Shap
             one = modules.try_call(module, first, weights)
         with Masks(0, masks.shapes, check=True):
             three = modules.try_call(module, thrice, weights)
-        near = 1e-4 * float(one.abs().max()) + 1e-6
+        near = 1e-4 * float(one.abs().max()) + 1e-6  # kernels add in another order for another batch
         if not torch.allclose(three, one.expand_as(three), rtol=1e-3, atol=near, equal_nan=True):
             raise Inconsistent("an example's output depends on the batch that it is in")
     return masks.shapes
@@ -106,11 +121,16 @@ def _reasons(module: nn.Module) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
+        # `modules.try_call` says that the inputs do not fit, and has the reason for its cause
         reason = error if isinstance(error, Inconsistent) else error.__cause__
         if not isinstance(reason, Inconsistent):
             raise
-        names = [f"{name or 'the module'} ({type(m).__name__})" for name, m in module.named_modules() if m.training]
+        names = []
+        for name, layer in module.named_modules():
+            if layer.training:  # only what drops is: see `let_drop`
+                names.append(f"{name or 'the module'} ({type(layer).__name__})")
+        where = ", ".join(names) or type(module).__name__
         raise Inconsistent(
-            f"the dropout of {', '.join(names) or type(module).__name__} cannot have one mask for all examples: "
-            f"{reason}; give it the examples along one dimension, the first of a mask that is flattened"
+            f"the dropout of {where} cannot have one mask for all examples: {reason}; give it the examples along one "
+            "dimension, the first of a mask that is flattened"
         ) from error

@@ -40,5 +40,5 @@ def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     dtype = next(iter(context.likelihood.unknowns().values())).dtype
-    matched = context.likelihood.with_unknowns({name: u.detach().to(dtype) for name, u in unknowns.items()})
-    return posterior.with_context(likelihood=matched)
+    best = {name: u.detach().to(dtype) for name, u in unknowns.items()}
+    return posterior.with_context(likelihood=context.likelihood.with_unknowns(best))

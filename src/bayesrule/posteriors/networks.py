@@ -24,7 +24,8 @@ Network: TypeAlias = Callable[[Inputs], Tensor]
 Function: TypeAlias = Callable[[nn.Module, Any, Inputs], Tensor]
 """Outputs of a module under what was drawn, such as weights."""
 
-MEMORY = 4 * 2**30  # bytes that one prediction's outputs may take
+MEMORY = 4 * 2**30
+"""Bytes that one prediction's outputs may take."""
 FEW = 16
 """Examples up to which many networks may be run at once."""
 LIGHT = 2**24
@@ -33,7 +34,7 @@ LIGHT = 2**24
 A light pass is mostly the overhead of its calls, and `torch.vmap` over stacked weights takes 0.1 to 0.9 of the loop's
 time. In a heavy one the products count: one network does them as fast, and convolutions faster by far.
 """
-_ONE_AT_A_TIME = RLock()
+_ONE_AT_A_TIME = RLock()  # of filters of warnings, which are the process's own and not the thread's
 
 
 class Runner:
@@ -56,7 +57,7 @@ class Runner:
     @contextmanager
     def _shell(self) -> Iterator[nn.Module]:
         try:
-            shell = self._shells.pop()
+            shell = self._shells.pop()  # one step: a look at its length first would race with other threads
         except IndexError:
             shell = modules.shell(self.model)
         try:
@@ -73,7 +74,9 @@ class Runner:
         """Outputs [K, B, ...] under weights [K, ...]: by vmap where it can run the module, else by the loop."""
         if self.vectorises is False or not self._light(x):
             return self._loop(weights, x)
-        return self._first(weights, x) if self.vectorises is None else self._at_once(weights, x)
+        if self.vectorises is None:
+            return self._first(weights, x)
+        return self._at_once(weights, x)
 
     def _light(self, x: Inputs) -> bool:
         """Whether a pass over these examples is light, by the work of the first one."""
@@ -88,14 +91,18 @@ class Runner:
         """Try vmap, and hold its first network against the loop's. Inputs that do not fit decide nothing."""
         found = None
         with _ONE_AT_A_TIME, warnings.catch_warnings():
-            warnings.simplefilter("error")  # vmap warns where it runs a loop of its own
+            warnings.simplefilter("error")  # vmap warns where it runs a loop of its own, which is slower than ours
             try:
                 found = self._at_once(weights, x)
             except Exception:  # whatever vmap cannot do, the loop can, or says what is wrong
                 found = None
+        # A module that keeps something from call to call can run under vmap and be wrong; and if the inputs do not fit,
+        # this raises before anything is concluded from it.
         one = self.one({name: w[0] for name, w in weights.items()}, x)
         self.vectorises = found is not None and _alike(found[0], one)
-        return found if found is not None and self.vectorises else self._loop(weights, x)
+        if found is None or not self.vectorises:
+            return self._loop(weights, x)
+        return found
 
     def _at_once(self, weights: Parameters, x: Inputs) -> Tensor:
         with self._shell() as shell:
@@ -103,8 +110,11 @@ class Runner:
         return outputs
 
     def _loop(self, weights: Parameters, x: Inputs) -> Tensor:
-        count = len(next(iter(weights.values())))
-        return torch.stack([self.one({name: w[k] for name, w in weights.items()}, x) for k in range(count)])
+        outputs = []
+        for k in range(len(next(iter(weights.values())))):
+            own = {name: w[k] for name, w in weights.items()}
+            outputs.append(self.one(own, x))
+        return torch.stack(outputs)
 
 
 class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -135,9 +145,8 @@ class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _alike(found: Tensor, wanted: Tensor) -> bool:
     """Whether two outputs are the same up to rounding."""
-    return found.shape == wanted.shape and torch.allclose(
-        found, wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max()), equal_nan=True
-    )
+    near = 1e-4 * float(wanted.abs().max())
+    return found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-3, atol=near, equal_nan=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +182,11 @@ def stack(networks: Iterable[Network], x: Inputs, count: int) -> Tensor:
 
     A pass holds `inputs.block` rows at most, of one network or, for up to `FEW` examples, of many.
     """
-    n, size, outputs, done = inputs.length(x), inputs.block(x), None, 0
-    for group in _groups(networks, size // n if n <= FEW else 1):
+    n, size = inputs.length(x), inputs.block(x)
+    outputs: Tensor | None = None  # its shape is known with the first piece
+    done = 0
+    most = size // n if n <= FEW else 1
+    for group in _groups(networks, most):
         for start in range(0, n, size):
             rows = slice(start, start + size)
             piece = _outputs(group, inputs.each(lambda t, rows=rows: t[rows], x))

@@ -43,8 +43,8 @@ class Gaussian(Independent):
         >>> Gaussian(0.5, mean=0.5).resolve(layer).divergence(half, half, dict(layer.named_parameters()))
         tensor(0.)
         """
-        pieces = _pieces(*self.bound(like), [w.numel() for w in like.values()])
-        return _Divergence.apply(pieces, mean, std)  # type: ignore[no-untyped-call]
+        segments = _segments(*self.bound(like), [w.numel() for w in like.values()])
+        return _Divergence.apply(segments, mean, std)  # type: ignore[no-untyped-call]
 
     def gaussian(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Diagonal]:
         """The means, and 1/scale² on a diagonal.
@@ -77,8 +77,12 @@ def _filled(value: Value, like: Tensor) -> Tensor:
 
 def _centred(w: Tensor, mean: Value) -> Tensor:
     if isinstance(mean, Tensor):
-        return w - (mean.reshape(w.shape) if mean.numel() == w.numel() else mean)
-    return w if mean == 0.0 else w - mean
+        if mean.numel() == w.numel():  # w may be flat
+            mean = mean.reshape(w.shape)
+        return w - mean
+    if mean == 0.0:
+        return w
+    return w - mean
 
 
 def _log_total(scale: Value, count: int) -> float:
@@ -86,7 +90,7 @@ def _log_total(scale: Value, count: int) -> float:
     return count * (math.log(scale) if isinstance(scale, float) else float(scale.log().mean()))
 
 
-class _Piece(NamedTuple):
+class _Segment(NamedTuple):
     """A part of a flat vector of weights that have one scale and one mean, or tensors of them."""
 
     part: slice
@@ -94,18 +98,18 @@ class _Piece(NamedTuple):
     mean: Value
 
 
-def _pieces(scales: list[Value], means: list[Value], sizes: list[int]) -> list[_Piece]:
-    """The fewest pieces: neighbours with the same two numbers are one."""
-    pieces: list[_Piece] = []
+def _segments(scales: list[Value], means: list[Value], sizes: list[int]) -> list[_Segment]:
+    """The fewest segments: neighbours with the same two numbers are one, which saves calls of kernels."""
+    segments: list[_Segment] = []
     end, before = 0, None
     for scale, mean, size in zip(scales, means, sizes, strict=True):
         start, end = end, end + size
         numbers = (scale, mean) if isinstance(scale, float) and isinstance(mean, float) else None
         if numbers is not None and numbers == before:
-            start = pieces.pop().part.start
-        pieces.append(_Piece(slice(start, end), scale, mean))
+            start = segments.pop().part.start
+        segments.append(_Segment(slice(start, end), scale, mean))
         before = numbers
-    return pieces
+    return segments
 
 
 def _squares(w: Tensor, scale: Value) -> Tensor:
@@ -116,7 +120,10 @@ def _squares(w: Tensor, scale: Value) -> Tensor:
 
 
 class _LogDensity(torch.autograd.Function):
-    """Σ log N(w; mean, scale²) and its gradient (mean − w)/scale² as one node, over all parameters at a time."""
+    """Σ log N(w; mean, scale²) and its gradient (mean − w)/scale² as one node, over all parameters at a time.
+
+    A fit asks for it at every step: as a chain of torch's operations it would take longer than a small network's pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, scales: list[Value], means: list[Value], *weights: Tensor) -> Tensor:
@@ -142,12 +149,13 @@ class _Divergence(torch.autograd.Function):
     """KL(N(m, s²)‖N(mean, scale²)) of flat m and s as one node; gradients (m − mean)/scale² and s/scale² − 1/s."""
 
     @staticmethod
-    def forward(ctx: Any, pieces: list[_Piece], m: Tensor, s: Tensor) -> Tensor:
-        """The value, a piece at a time."""
-        ctx.pieces = pieces
+    def forward(ctx: Any, segments: list[_Segment], m: Tensor, s: Tensor) -> Tensor:
+        """The value, a segment at a time."""
+        ctx.segments = segments
         ctx.save_for_backward(m, s)
+        # s of all at once and the rest by segment: most priors have a handful, and a KL is taken at every step
         total = -s.log().sum()
-        for part, scale, mean in pieces:
+        for part, scale, mean in segments:
             size = part.stop - part.start
             squares = _squares(_centred(m[part], mean), scale) + _squares(s[part], scale)
             total += 0.5 * (squares - size) + _log_total(scale, size)
@@ -159,8 +167,10 @@ class _Divergence(torch.autograd.Function):
         """The gradients times what comes from above."""
         (m, s), above = ctx.saved_tensors, grads[0]
         to_m, to_s = torch.empty_like(m), -above / s
-        for part, scale, mean in ctx.pieces:
-            pull = above * (scale**-2 if isinstance(scale, float) else scale.flatten() ** -2)
+        for part, scale, mean in ctx.segments:
+            if isinstance(scale, Tensor):
+                scale = scale.flatten()
+            pull = above * scale**-2
             torch.mul(_centred(m[part], mean), pull, out=to_m[part])
             to_s[part].addcmul_(s[part], pull)
         return None, to_m, to_s

@@ -19,7 +19,8 @@ from bayesrule.priors.independent import centres, check_scale
 from bayesrule.priors.product import Product
 from bayesrule.priors.scales import RULES, fans
 
-Layout = tuple[int, int]  # the layer's own groups, and the axis (1 or 2) of the view whose entries are the neurons
+Layout = tuple[int, int]
+"""The layer's own groups, and the axis (1 or 2) of the view of `norms` whose entries are the neurons."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +98,12 @@ class GroupLaplace(Prior):
 
     def sample(self, module: nn.Module, generator: torch.Generator | None = None) -> Parameters:
         """One draw of the module's weights that are in groups."""
-        scales, layouts = (self if self.layouts is not None else self._alone(module))._bound()
-        named = parameters(module)
-        return {name: draw(named[name], layouts[name], generator) * scale for name, scale in scales.items()}
+        bound = self._alone(module) if self.layouts is None else self
+        scales, layouts = bound._bound()
+        named, drawn = parameters(module), {}
+        for name, scale in scales.items():
+            drawn[name] = draw(named[name], layouts[name], generator) * scale
+        return drawn
 
     def _alone(self, module: nn.Module) -> GroupLaplace:
         prior = self.resolve(module)
@@ -122,7 +126,8 @@ def summing(module: nn.Module) -> Parameters:
 def layout(layer: nn.Module, outgoing: bool) -> Layout:
     """Where the neurons of a layer's weight are: its own groups, and the axis of the view of `norms`."""
     backward = isinstance(layer, _ConvTransposeNd)  # weight[in, out / groups, ...] instead of weight[out, in / groups]
-    return int(getattr(layer, "groups", 1)), 2 if outgoing != backward else 1
+    axis = 2 if outgoing != backward else 1
+    return int(getattr(layer, "groups", 1)), axis
 
 
 def _view(w: Tensor, blocks: int) -> Tensor:
@@ -159,6 +164,7 @@ def log_normaliser(n: int, scale: float) -> float:
 def draw(like: Tensor, layout: Layout, generator: torch.Generator | None = None) -> Tensor:
     """One weight at s = 1: a radius from Gamma(n, 1), which is a sum of n exponentials, and a direction at random."""
     blocks, axis = layout
+    # torch.distributions.Gamma takes no generator; exponential numbers can be drawn from one
     view = _view(torch.empty_like(like, memory_format=torch.contiguous_format), blocks)
     across = (3 - axis, 3)
     normal = torch.randn(view.shape, generator=generator, dtype=like.dtype, device=like.device)

@@ -57,7 +57,8 @@ def check_scale(scale: float | str | Mapping[str, Value] | Mapping[str, float]) 
         if scale not in RULES:
             raise unknown("scale rule", scale, RULES)
         return
-    for name, value in scale.items() if isinstance(scale, Mapping) else [("", scale)]:
+    named = scale if isinstance(scale, Mapping) else {"": scale}
+    for name, value in named.items():
         tensor = torch.as_tensor(value)
         if not bool(((tensor > 0) & tensor.isfinite()).all()):
             where = f" of {name!r}" if name else ""
@@ -66,17 +67,20 @@ def check_scale(scale: float | str | Mapping[str, Value] | Mapping[str, float]) 
 
 def centres(module: nn.Module) -> dict[str, Value]:
     """Where weights lie when they do nothing: at one for those of normalisation layers, at zero otherwise."""
-    return {
-        name: float(is_norm(layer) and name.rpartition(".")[2] == "weight") for name, layer in owners(module).items()
-    }
+    found: dict[str, Value] = {}
+    for name, layer in owners(module).items():
+        multiplies = is_norm(layer) and name.rpartition(".")[2] == "weight"
+        found[name] = 1.0 if multiplies else 0.0
+    return found
 
 
 def spread(given: float | Mapping[str, Value], module: nn.Module, what: str) -> dict[str, Value]:
     """One value for each parameter, from a number or from the longest matching name in a mapping."""
     named = dict(given) if isinstance(given, Mapping) else {"": given}
     found: dict[str, Value] = {}
-    used = set()
+    used = set()  # a name that no parameter matches is a slip of the pen, and an error at the end
     for name, w in parameters(module).items():
+        # a dot after the name: "fc1" is not for "fc10.weight"
         matches = [key for key in named if key == "" or name == key or name.startswith(key + ".")]
         if not matches:
             raise ValueError(f"the prior has no {what} for parameter {name!r}: add it, its layer, or '' for the rest")

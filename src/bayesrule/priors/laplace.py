@@ -30,10 +30,9 @@ class Laplace(Independent):
 
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Σ_j −|w_j − mean_j|/scale_j − log 2 scale_j."""
-        terms = [
-            -((w - mean).abs() / scale).sum() - _log_twice(scale, w).sum()
-            for w, scale, mean in zip(parameters.values(), *self.bound(parameters), strict=True)
-        ]
+        terms = []
+        for w, scale, mean in zip(parameters.values(), *self.bound(parameters), strict=True):
+            terms.append(-((w - mean).abs() / scale).sum() - _log_twice(scale, w).sum())
         return torch.stack(terms).sum()
 
     def divergence(self, mean: Tensor, std: Tensor, like: Mapping[str, Tensor]) -> Tensor:

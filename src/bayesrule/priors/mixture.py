@@ -49,11 +49,17 @@ class ScaleMixture(Prior):
         """Σ_j log(π N(w_j; mean_j, wide²) + (1 − π) N(w_j; mean_j, narrow²))."""
         if self.mean is None:
             raise ValueError("this prior is not bound to a module yet: call prior.resolve(module) first")
-        return torch.stack([self._log_density(w - self.mean[k]).sum() for k, w in parameters.items()]).sum()
+        terms = []
+        for name, w in parameters.items():
+            terms.append(self._log_density(w - self.mean[name]).sum())
+        return torch.stack(terms).sum()
 
     def _log_density(self, w: Tensor) -> Tensor:
-        parts = [
-            math.log(weight / (scale * math.sqrt(2 * math.pi))) - 0.5 * (w / scale).square()
-            for weight, scale in ((self.share, self.wide), (1 - self.share, self.narrow))
-        ]
-        return torch.logaddexp(*parts)
+        wide = _log_weighted(self.share, self.wide, w)
+        narrow = _log_weighted(1 - self.share, self.narrow, w)
+        return torch.logaddexp(wide, narrow)  # of logs, since the densities themselves vanish far out
+
+
+def _log_weighted(share: float, scale: float, w: Tensor) -> Tensor:
+    """log share·N(w; 0, scale²)."""
+    return math.log(share / (scale * math.sqrt(2 * math.pi))) - 0.5 * (w / scale).square()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 import torch
@@ -11,8 +13,7 @@ from torch import Tensor, nn
 
 from bayesrule.modules import Parameters, flatten, parameters, unflatten
 from bayesrule.priors.base import Prior
-from bayesrule.structures import Structure
-from bayesrule.structures.blocks import joined
+from bayesrule.structures import Structure, joined
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,20 +43,25 @@ class Product(Prior):
     @classmethod
     def of(cls, *pairs: tuple[Prior, Sequence[str]]) -> Product:
         """From priors and the names of their parameters; parts without any are left out."""
-        kept = [(part, tuple(names)) for part, names in pairs if names]
-        return cls(tuple(part for part, _ in kept), tuple(names for _, names in kept))
+        parts: list[Prior] = []
+        every: list[tuple[str, ...]] = []
+        for part, names in pairs:
+            if names:
+                parts.append(part)
+                every.append(tuple(names))
+        return cls(tuple(parts), tuple(every))
 
     def __post_init__(self) -> None:
         if len(self.parts) != len(self.names):
             raise ValueError(f"names must be as many as parts, {len(self.parts)}, not {len(self.names)}")
-        every = [name for names in self.names for name in names]
-        twice = sorted({name for name in every if every.count(name) > 1})
-        if twice:
-            raise ValueError(f"each parameter must be in one part of the prior, but {twice[0]!r} is in several")
+        count = Counter(chain.from_iterable(self.names))
+        for name in sorted(count):
+            if count[name] > 1:
+                raise ValueError(f"each parameter must be in one part of the prior, but {name!r} is in several")
 
     def resolve(self, module: nn.Module) -> Product:
         """Check that the parts are for the parameters of the module, all of them and no others."""
-        want, have = {name for names in self.names for name in names}, set(parameters(module))
+        want, have = set(chain.from_iterable(self.names)), set(parameters(module))
         for name in sorted(want ^ have):
             where = "the prior but not in the model" if name in want else "the model but not in the prior"
             raise ValueError(f"the prior does not fit the model: parameter {name!r} is in {where}")
@@ -70,7 +76,8 @@ class Product(Prior):
         means, stds = unflatten(mean, like), unflatten(std, like)
         total = mean.new_zeros(())
         for part, own in self._split(like):
-            piece = part.divergence(flatten({k: means[k] for k in own}), flatten({k: stds[k] for k in own}), own)
+            mean, std = flatten({k: means[k] for k in own}), flatten({k: stds[k] for k in own})
+            piece = part.divergence(mean, std, own)
             if piece is None:
                 return None
             total = total + piece
@@ -91,15 +98,16 @@ class Product(Prior):
 
     def _split(self, named: Mapping[str, Tensor]) -> list[tuple[Prior, dict[str, Tensor]]]:
         """The parts that have something among the named parameters, each with what it has."""
-        pieces = [
-            (part, {name: named[name] for name in names if name in named})
-            for part, names in zip(self.parts, self.names, strict=True)
-        ]
-        found = sum(len(own) for _, own in pieces)
-        if found < len(named):
-            missing = next(name for name in named if all(name not in own for _, own in pieces))
-            raise ValueError(f"no part of the prior is for parameter {missing!r}")
-        return [(part, own) for part, own in pieces if own]
+        known = set(chain.from_iterable(self.names))
+        for name in named:
+            if name not in known:
+                raise ValueError(f"no part of the prior is for parameter {name!r}")
+        found = []
+        for part, names in zip(self.parts, self.names, strict=True):
+            own = {name: named[name] for name in names if name in named}
+            if own:
+                found.append((part, own))
+        return found
 
 
 def _neighbours(order: Sequence[str], own: Mapping[str, Tensor]) -> list[list[str]]:

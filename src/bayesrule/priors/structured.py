@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -12,9 +12,7 @@ from torch import Tensor, nn
 
 from bayesrule.modules import Parameters, flatten, parameters
 from bayesrule.priors.base import Prior
-from bayesrule.structures import Dense, Structure
-from bayesrule.structures.blocks import joined
-from bayesrule.structures.sums import SMALL
+from bayesrule.structures import Structure, selected
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +32,12 @@ class Structured(Prior):
 
     def resolve(self, module: nn.Module) -> Structured:
         """The same on the module's device, if the module has these parameters."""
-        want, have = (
-            {name: f"{list(w.shape)} {w.dtype}" for name, w in named.items()}
-            for named in (self.mean, parameters(module))
-        )
-        for name in sorted({*want, *have}):
-            if want.get(name) != have.get(name):
-                shapes = f"{want.get(name, 'absent')} in the prior and {have.get(name, 'absent')} in the model"
-                raise ValueError(f"the prior does not fit the model: parameter {name!r} is {shapes}")
+        have = parameters(module)
+        for name in sorted({*self.mean, *have}):
+            ours, theirs = _described(self.mean.get(name)), _described(have.get(name))
+            if ours != theirs:
+                rule = f"the prior does not fit the model: parameter {name!r} is"
+                raise ValueError(f"{rule} {ours} in the prior and {theirs} in the model")
         device = next(module.parameters()).device
         if all(m.device == device for m in self.mean.values()):
             return self
@@ -50,6 +46,8 @@ class Structured(Prior):
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """log N(w; mean, Λ⁻¹), worked out in the precision of Λ."""
         away = flatten({name: parameters[name] - m for name, m in self.mean.items()})
+        # The posterior of the past is known to more digits than float32 holds: a quadratic form of stiff directions is
+        # a sum of large terms that cancel.
         exact = away.to(self.precision.diagonal.dtype)
         return (self._at_mean - 0.5 * self.precision.quadratic(exact)).to(away.dtype)
 
@@ -77,25 +75,26 @@ class Structured(Prior):
         return self.precision.logdet()
 
     def gaussian(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Structure]:
-        """The mean, and the precision given all other parameters."""
+        """The mean, and the precision given all other parameters (`structures.selected`)."""
         mean = {name: self.mean[name].double() for name in parameters}
         if list(parameters) == list(self.mean):
             return mean, self.precision
-        runs = list(_runs(list(self.mean.items()), set(parameters)))
-        if len(runs) > 1 and self.precision.size <= SMALL:
-            index = torch.cat(
-                [torch.arange(start, stop, device=self.precision.diagonal.device) for start, stop in runs]
-            )
-            return mean, Dense(self.precision.dense()[index][:, index])
-        return mean, joined([self.precision.part(start, stop) for start, stop in runs])
+        return mean, selected(self.precision, list(_runs(self.mean, set(parameters))))
 
 
-def _runs(named: Sequence[tuple[str, Tensor]], wanted: set[str]) -> Iterator[tuple[int, int]]:
+def _described(w: Tensor | None) -> str:
+    if w is None:
+        return "absent"
+    return f"{list(w.shape)} {w.dtype}"
+
+
+def _runs(named: Mapping[str, Tensor], wanted: set[str]) -> Iterator[tuple[int, int]]:
     """From where to where the wanted parameters are in the flat vector, those that follow one another together."""
     start, end = None, 0
-    for name, tensor in named:
+    for name, tensor in named.items():
         if name in wanted:
-            start = end if start is None else start
+            if start is None:
+                start = end
         elif start is not None:
             yield start, end
             start = None

@@ -1,18 +1,20 @@
 """How a precision matrix is stored, and the algebra of precisions.
 
-A structure is the precision Λ = Σ⁻¹ of a Gaussian over one flat vector of P numbers, or the curvature that is added to
-one: natural parameters add, so that Λ_posterior = Λ_prior + G/η is one line whatever the two structures are.
+A structure is the precision Λ = Σ⁻¹ of a Gaussian over one flat vector of P variables, or the curvature that is added
+to one: natural parameters add, so that Λ_posterior = Λ_prior + G/η is one line whatever the two structures are.
 """
 
 from __future__ import annotations
 
+from bayesrule.structures.algebra import common_bounds
 from bayesrule.structures.base import Structure
-from bayesrule.structures.blocks import Blocks
+from bayesrule.structures.blocks import Blocks, joined
 from bayesrule.structures.dense import Dense
 from bayesrule.structures.diagonal import Diagonal
 from bayesrule.structures.kronecker import Kronecker
 from bayesrule.structures.low_rank import LowRank
 from bayesrule.structures.relative import relative_eigenvalues
+from bayesrule.structures.selection import selected
 from bayesrule.structures.sums import Sum
 
 AVAILABLE: dict[str, type[Structure]] = {kind.name: kind for kind in (Diagonal, LowRank, Kronecker, Dense, Blocks, Sum)}
@@ -26,5 +28,8 @@ __all__ = [
     "LowRank",
     "Structure",
     "Sum",
+    "common_bounds",
+    "joined",
     "relative_eigenvalues",
+    "selected",
 ]

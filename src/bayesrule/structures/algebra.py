@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 
@@ -25,14 +25,15 @@ def add(first: Structure, second: Structure) -> Structure:
     | **Kronecker** | | | Kronecker with the products of both | dense |
     | **dense** | | | | dense |
 
-    Blocks are added piece by piece, between the places at which both are cut.
+    Blocks are added piece by piece, between the indices at which both are cut.
     """
     if first.size != second.size:
-        raise ValueError(f"precisions must be of as many numbers to be added, not of {first.size} and {second.size}")
+        raise ValueError(f"precisions must be of the same size to be added, not {first.size} and {second.size}")
     if isinstance(first, Sum) or isinstance(second, Sum):
         return _into_sum(first, second)
     if isinstance(first, Blocks) or isinstance(second, Blocks):
         return _by_pieces(first, second)
+    # None where neither kind holds both: a sum is exact, where the nearest simple structure would not be
     return _pair(first, second) or _pair(second, first) or Sum([first, second])
 
 
@@ -46,8 +47,9 @@ def _pair(first: Structure, second: Structure) -> Structure | None:
     if isinstance(first, Dense):
         return Dense(first.matrix + second.dense())
     if isinstance(first, Kronecker) and isinstance(second, Kronecker):
-        same = first.shape == second.shape and first.bias == second.bias
-        return first.plus_products(second) if same else None
+        if first.shape == second.shape and first.bias == second.bias:
+            return first.plus_products(second)
+        return None
     if isinstance(first, LowRank) and isinstance(second, LowRank) and first.of == second.of == "precision":
         return LowRank(first.values + second.values, torch.cat([first.factor, second.factor], 1))
     return None
@@ -55,8 +57,8 @@ def _pair(first: Structure, second: Structure) -> Structure | None:
 
 def _into_sum(first: Structure, second: Structure) -> Structure:
     """A sum with one more part, or with that part in the first of its parts that can take it in."""
-    parts = list(first.parts) if isinstance(first, Sum) else [first]
-    for new in second.parts if isinstance(second, Sum) else [second]:
+    parts = _summands(first)
+    for new in _summands(second):
         for index, part in enumerate(parts):
             both = part + new
             if not isinstance(both, Sum):
@@ -64,16 +66,25 @@ def _into_sum(first: Structure, second: Structure) -> Structure:
                 break
         else:
             parts.append(new)
-    return parts[0] if len(parts) == 1 else Sum(parts)
+    if len(parts) == 1:
+        return parts[0]
+    return Sum(parts)
+
+
+def _summands(structure: Structure) -> list[Structure]:
+    if isinstance(structure, Sum):
+        return list(structure.parts)
+    return [structure]
 
 
 def _by_pieces(first: Structure, second: Structure) -> Structure:
     """Piece by piece; a single piece of which one side is in blocks that the other is not is dense, or a `Sum`."""
     found = []
-    for start, stop in pieces(first, second):
+    bounds = common_bounds(first, second)
+    for start, stop in pairwise(bounds):
         left, right = first.part(start, stop), second.part(start, stop)
         if not isinstance(left, Blocks) and not isinstance(right, Blocks):
-            found.append(left + right)
+            found.append(left + right)  # not for blocks, which would come back here for ever
         elif isinstance(left, Dense) or isinstance(right, Dense):
             found.append(Dense(left.dense() + right.dense()))
         else:
@@ -81,33 +92,39 @@ def _by_pieces(first: Structure, second: Structure) -> Structure:
     return joined(found)
 
 
-def pieces(first: Structure, second: Structure) -> Iterator[tuple[int, int]]:
-    """Where both can be cut without a loss: from one such place to the next."""
-    places = {*_bounds(first), *_bounds(second)}
-    both = sorted(place for place in places if _cuts(first, place) and _cuts(second, place))
-    return zip([0, *both], [*both, first.size], strict=True)
+def common_bounds(first: Structure, second: Structure) -> list[int]:
+    """The indices from 0 to P at which both can be cut without a loss, of those between the parts of blocks.
+
+    >>> common_bounds(Blocks([Diagonal(torch.ones(2)), Dense(torch.eye(3))]), Diagonal(torch.ones(5)))
+    [0, 2, 5]
+    """
+    found = [0]
+    for index in sorted({*_bounds(first), *_bounds(second)}):
+        if _cuts(first, index) and _cuts(second, index):
+            found.append(index)
+    return [*found, first.size]
 
 
 def _bounds(structure: Structure) -> list[int]:
-    """The places between the parts of blocks, those of blocks within them included."""
+    """The indices between the parts of blocks, those of blocks within them included."""
     if not isinstance(structure, Blocks):
         return []
     found, start = [], 0
     for part in structure.parts:
-        found += [start + bound for bound in (0, *_bounds(part))]
+        found += [start, *(start + bound for bound in _bounds(part))]
         start += part.size
     return found[1:]
 
 
-def _cuts(structure: Structure, place: int) -> bool:
-    """Whether a precision has nothing but zeros between the numbers before and after a place."""
+def _cuts(structure: Structure, index: int) -> bool:
+    """Whether a precision has nothing but zeros between what is before an index and what is from it on."""
     if isinstance(structure, Diagonal):
         return True
     if isinstance(structure, Blocks):
         start = 0
         for part in structure.parts:
-            if start < place < start + part.size:
-                return _cuts(part, place - start)
+            if start < index < start + part.size:
+                return _cuts(part, index - start)
             start += part.size
         return True
     return False

@@ -14,10 +14,10 @@ from bayesrule.naming import Named
 
 
 class Structure(Named, ABC):
-    """A precision Λ over a vector of ``size`` numbers: symmetric, and no eigenvalue is negative.
+    """A precision Λ over a vector of ``size`` variables: symmetric, and no eigenvalue is negative.
 
-    A curvature may be zero in some directions. It can be added, scaled and multiplied with; whatever needs Λ⁻¹ refuses
-    it until there is a prior beside it.
+    A curvature may be zero in some directions. It can be added, scaled and multiplied with; whatever needs Λ⁻¹ is an
+    error until there is a prior beside it.
     """
 
     @property
@@ -28,7 +28,7 @@ class Structure(Named, ABC):
     @property
     @abstractmethod
     def diagonal(self) -> Tensor:
-        """Λ_jj: inverse variances of each number given all others."""
+        """Λ_jj: the inverse variance of each variable given all others."""
 
     @property
     @abstractmethod
@@ -57,7 +57,7 @@ class Structure(Named, ABC):
 
     @abstractmethod
     def part(self, start: int, stop: int) -> Structure:
-        """The rows and columns from ``start`` up to ``stop``: the precision of these numbers given the others."""
+        """The rows and columns from ``start`` up to ``stop``: the precision of these variables given the others."""
 
     @abstractmethod
     def __mul__(self, factor: float | Tensor) -> Structure:
@@ -80,7 +80,7 @@ class Structure(Named, ABC):
         return torch.dot(v, self.multiply(v))
 
     def variance_along(self, j: Tensor) -> Tensor:
-        """J Λ⁻¹ Jᵀ [..., K, K] for J [..., K, P]: the covariance of K numbers linear in the vector, such as outputs."""
+        """J Λ⁻¹ Jᵀ [..., K, K] for J [..., K, P]: the covariance of K linear functions, such as outputs."""
         return j @ self.solve(j).mT
 
     def log_prob(self, v: Tensor) -> Tensor:
@@ -96,4 +96,18 @@ class Structure(Named, ABC):
 def _to(value: Any, target: Any) -> Any:
     if isinstance(value, list):
         return [_to(each, target) for each in value]
-    return value.to(target) if isinstance(value, Tensor | Structure) else value
+    if isinstance(value, Tensor | Structure):
+        return value.to(target)
+    return value
+
+
+def check_positive(values: Tensor) -> None:
+    """Refuse a diagonal that has no inverse.
+
+    >>> check_positive(torch.tensor([1.0, 0.0]))
+    Traceback (most recent call last):
+    ValueError: values must be positive for an inverse, but one is 0; add a prior
+    """
+    if not bool((values > 0).all()):
+        least = float(values.min())
+        raise ValueError(f"values must be positive for an inverse, but one is {least:.3g}; add a prior")

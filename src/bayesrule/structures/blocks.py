@@ -29,11 +29,7 @@ class Blocks(Structure):
     parts: Sequence[Structure]
 
     def __post_init__(self) -> None:
-        if not self.parts:
-            raise ValueError("parts must hold at least one structure, not none")
-        for index, part in enumerate(self.parts):
-            if not isinstance(part, Structure):
-                raise TypeError(f"parts[{index}] must be a structure, not {type(part).__name__}; see br.structures")
+        check_parts(self.parts)
         object.__setattr__(self, "parts", list(self.parts))
 
     @property
@@ -97,7 +93,17 @@ class Blocks(Structure):
         return total
 
     def _pieces(self, v: Tensor) -> Iterator[tuple[Structure, Tensor]]:
+        """Every part with its columns of v."""
         return zip(self.parts, torch.split(v, [part.size for part in self.parts], -1), strict=True)
+
+
+def check_parts(parts: Sequence[Structure]) -> None:
+    """Refuse what is no structure, and nothing at all."""
+    if not parts:
+        raise ValueError("parts must hold at least one structure, not none")
+    for index, part in enumerate(parts):
+        if not isinstance(part, Structure):
+            raise TypeError(f"parts[{index}] must be a structure, not {type(part).__name__}; see br.structures")
 
 
 def joined(parts: Sequence[Structure]) -> Structure:

@@ -1,14 +1,15 @@
-"""Independent numbers: Λ = diag(values)."""
+"""Independent variables: Λ = diag(values)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from bayesrule.structures.base import Structure
+from bayesrule.structures.base import Structure, check_positive
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,13 @@ class Diagonal(Structure):
     @property
     def variances(self) -> Tensor:
         """1 / values."""
-        return 1 / self.values
+        return 1 / self._positive
+
+    @cached_property
+    def _positive(self) -> Tensor:
+        """The values, looked at once: a zero would give infinite draws without a word."""
+        check_positive(self.values)
+        return self.values
 
     def multiply(self, v: Tensor) -> Tensor:
         """values ∘ v."""
@@ -47,17 +54,17 @@ class Diagonal(Structure):
 
     def solve(self, v: Tensor) -> Tensor:
         """v / values."""
-        return v / self.values
+        return v / self._positive
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """ε / √values with ε ~ N(0, I)."""
-        values = self.values
+        values = self._positive
         noise = torch.randn(count, self.size, generator=generator, dtype=values.dtype, device=values.device)
         return noise.mul_(values.rsqrt())
 
     def logdet(self) -> Tensor:
         """Σ_j log values_j."""
-        return self.values.log().sum()
+        return self._positive.log().sum()
 
     def dense(self) -> Tensor:
         """diag(values)."""
@@ -73,5 +80,5 @@ class Diagonal(Structure):
 
     def variance_along(self, j: Tensor) -> Tensor:
         """A Aᵀ with A = J / √values: K²P operations."""
-        scaled = j * self.values.rsqrt().to(j.dtype)
+        scaled = j * self._positive.rsqrt().to(j.dtype)
         return scaled @ scaled.mT

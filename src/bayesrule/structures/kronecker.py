@@ -42,7 +42,7 @@ class Kronecker(Structure):
     def __post_init__(self) -> None:
         if len(self.lefts) != len(self.rights) or not self.lefts:
             counts = f"{len(self.lefts)} and {len(self.rights)}"
-            raise ValueError(f"lefts and rights must be as many, at least one each, not {counts}")
+            raise ValueError(f"lefts and rights must have the same length, at least 1, not {counts}")
         for name in ("lefts", "rights"):
             for index, factor in enumerate(getattr(self, name)):
                 check_symmetric(f"{name}[{index}]", factor)
@@ -70,9 +70,10 @@ class Kronecker(Structure):
     @property
     def diagonal(self) -> Tensor:
         """Σ_k diag(B_k) diag(A_k)ᵀ + D."""
-        pairs = zip(self.lefts, self.rights, strict=True)
-        outer = torch.stack([torch.outer(left.diagonal(), right.diagonal()) for left, right in pairs])
-        return to_vector(outer.sum(0), self.bias) + self.values
+        total = self.values.new_zeros(self.shape)
+        for left, right in zip(self.lefts, self.rights, strict=True):
+            total = total + torch.outer(left.diagonal(), right.diagonal())
+        return to_vector(total, self.bias) + self.values
 
     def multiply(self, v: Tensor) -> Tensor:
         """vec Σ_k B_k W A_k + D ∘ v for v = vec W."""
@@ -108,20 +109,25 @@ class Kronecker(Structure):
 
     def dense(self) -> Tensor:
         """The sum of the products, in the order of the vector."""
-        rows, columns = self.shape
-        index = to_vector(torch.arange(self.size, device=self.values.device).view(rows, columns), self.bias)
-        pairs = zip(self.lefts, self.rights, strict=True)
-        total = torch.stack([torch.kron(left, right) for left, right in pairs]).sum(0)
-        return total[index][:, index] + self.values.diag()
+        return self._written(0, self.size)
 
     def part(self, start: int, stop: int) -> Structure:
-        """The weight alone, the bias alone, or any other rows and columns written out."""
-        cut = self.size - len(self.lefts[0]) if self.bias else self.size
+        """The weight alone is a Kronecker product again; any other rows and columns are written out."""
         if (start, stop) == (0, self.size):
             return self
-        if (start, stop) == (0, cut):
-            return Kronecker(self.lefts, [right[:-1, :-1] for right in self.rights], self.values[:cut])
-        return Dense(self.dense()[start:stop, start:stop])
+        if self.bias and (start, stop) == (0, self.size - self.shape[0]):
+            return Kronecker(self.lefts, [right[:-1, :-1] for right in self.rights], self.values[start:stop])
+        return Dense(self._written(start, stop))
+
+    def _written(self, start: int, stop: int) -> Tensor:
+        """Σ_k B_k[o, o'] A_k[i, i'] + D for the entries (o, i) from ``start`` up to ``stop``, and no others."""
+        rows, columns = self.shape
+        position = to_vector(torch.arange(self.size, device=self.values.device).view(rows, columns), self.bias)
+        o, i = position[start:stop] // columns, position[start:stop] % columns
+        total = self.values[start:stop].diag()
+        for left, right in zip(self.lefts, self.rights, strict=True):
+            total = total + left[o][:, o] * right[i][:, i]
+        return total
 
     def __mul__(self, factor: float | Tensor) -> Kronecker:
         """The first factors and D times the factor."""
@@ -135,7 +141,7 @@ class Kronecker(Structure):
         """Λ + Λ'; a product that shares a factor with one that is there, up to a number, is added to it."""
         lefts, rights = list(self.lefts), list(self.rights)
         for left, right in zip(other.lefts, other.rights, strict=True):
-            for k in range(len(lefts)):
+            for k in range(len(lefts)):  # or every data set would add a product, and the root be further from exact
                 if (ratio := _ratio(left, lefts[k])) is not None:
                     rights[k] = rights[k] + ratio * right
                     break
@@ -163,30 +169,39 @@ class Kronecker(Structure):
         Gradients go through the values alone: to first order a change of Λ moves them as if the vectors stood still.
         """
         with torch.no_grad():
+            # in units in which D is one, so that it stays diagonal in the eigenvectors of the products
             rows, columns = _units(self._matrix(self.values.double()))
             lefts, rights = _scaled(self.lefts, rows), _scaled(self.rights, columns)
             left = _eigenvectors("lefts", _pooled(lefts, rights)) / rows[:, None]
             right = _eigenvectors("rights", _pooled(rights, lefts)) / columns[:, None]
-        values = self.values_in(left, right)
-        if not bool((values > 0).all()):
+        own = left.square().T @ self._matrix(self.values.to(left.dtype)) @ right.square()
+        values = self._plus_products_in(left, right, own)
+        # Products of low rank leave eigenvalues of rounding, some above zero: where D has nothing, these are no
+        # precision. D's own share is exact however small it is beside the products, and so it always counts.
+        rounding = self.size * torch.finfo(values.dtype).eps * values.detach().max()
+        singular = (own <= 0) & (values <= rounding)
+        if bool(singular.any()) or not bool((values > 0).all()):
             least = float(values.min())
             raise ValueError(f"the precision must be positive definite, but has an eigenvalue {least:.3g}; add a prior")
         return left, right, values
 
-    def values_in(self, left: Tensor, right: Tensor) -> Tensor:
-        """The diagonal of (left ⊗ right)ᵀ Λ (left ⊗ right), [O, I], where rounding below zero counts as zero."""
-        found = left.square().T @ self._matrix(self.values.to(left.dtype)) @ right.square()
+    def _plus_products_in(self, left: Tensor, right: Tensor, total: Tensor) -> Tensor:
+        """``total`` plus the diagonal of (left ⊗ right)ᵀ Σ_k (B_k ⊗ A_k) (left ⊗ right), [O, I]."""
         for b, a in zip(self.lefts, self.rights, strict=True):
+            # sums in single precision have eigenvalues a little below zero, and a large one on the other side would
+            # make of them more than the prior
             outputs = (left * (b.to(left.dtype) @ left)).sum(0).clamp(min=0)
             inputs = (right * (a.to(right.dtype) @ right)).sum(0).clamp(min=0)
-            found = found + torch.outer(outputs, inputs)
-        return found
+            total = total + torch.outer(outputs, inputs)
+        return total
 
 
 def _units(values: Tensor) -> tuple[Tensor, Tensor]:
     """√r and √c for which r_o c_i is nearest to D [O, I] in logs; ones where D has zeros."""
     if not bool((values > 0).all()):
         return values.new_ones(len(values)), values.new_ones(values.shape[1])
+    # least squares in logs is a mean over rows and one over columns; half of the grand mean goes to each side, and the
+    # last half is the root
     logs = values.log()
     middle = logs.mean() / 2
     return ((logs.mean(1) - middle) / 2).exp(), ((logs.mean(0) - middle) / 2).exp()
@@ -199,10 +214,14 @@ def _scaled(factors: list[Tensor], units: Tensor) -> list[Tensor]:
 
 def _pooled(factors: list[Tensor], weights: list[Tensor]) -> Tensor:
     """Σ_k tr(weights_k) factors_k."""
-    return torch.stack([w.trace() * f for f, w in zip(factors, weights, strict=True)]).sum(0)
+    total = torch.zeros_like(factors[0])
+    for factor, weight in zip(factors, weights, strict=True):
+        total = total + weight.trace() * factor
+    return total
 
 
 def _eigenvectors(what: str, matrix: Tensor) -> Tensor:
+    """Of a sum of outer products; eigenvalues below zero by more than rounding are an error."""
     values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
     if bool(values[0] < -ROUNDING * values.abs().max()):
         rule = f"{what} must be positive semi-definite, but the smallest eigenvalue is {float(values[0]):.3g}"
@@ -218,8 +237,9 @@ def _ratio(factor: Tensor, other: Tensor) -> Tensor | None:
     ratio = (factor * other).sum() / square
     apart = torch.linalg.vector_norm((factor - ratio * other).detach())
     size = torch.linalg.vector_norm(factor.detach())
-    same = bool(apart <= 16 * torch.finfo(factor.dtype).eps * size)
-    return ratio if same and bool(ratio > 0) else None
+    if bool(apart <= 16 * torch.finfo(factor.dtype).eps * size) and bool(ratio > 0):
+        return ratio
+    return None
 
 
 def to_matrix(vector: Tensor, rows: int, columns: int, bias: bool) -> Tensor:
@@ -242,4 +262,6 @@ def to_vector(matrix: Tensor, bias: bool) -> Tensor:
     >>> to_vector(torch.tensor([[0.0, 1.0, 4.0], [2.0, 3.0, 5.0]]), bias=True)
     tensor([0., 1., 2., 3., 4., 5.])
     """
-    return torch.cat([matrix[..., :-1].flatten(-2), matrix[..., -1]], -1) if bias else matrix.flatten(-2)
+    if not bias:
+        return matrix.flatten(-2)
+    return torch.cat([matrix[..., :-1].flatten(-2), matrix[..., -1]], -1)

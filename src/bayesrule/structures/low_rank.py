@@ -1,4 +1,4 @@
-"""A few directions on top of independent numbers."""
+"""A few directions on top of independent variables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bayesrule.naming import unknown
-from bayesrule.structures.base import Structure
+from bayesrule.structures.base import Structure, check_positive
 
 FORMS = ("precision", "covariance")
 
@@ -36,6 +36,8 @@ class LowRank(Structure):
     def __post_init__(self) -> None:
         if self.of not in FORMS:
             raise unknown("form of a low-rank matrix", self.of, FORMS)
+        if self.values.ndim != 1:
+            raise ValueError(f"values must be one vector, not {list(self.values.shape)}: flatten them")
         if self.factor.ndim != 2 or len(self.factor) != len(self.values):
             rule = f"factor must have a row for each of the {len(self.values)} values"
             raise ValueError(f"{rule}, not the shape {list(self.factor.shape)}")
@@ -50,27 +52,38 @@ class LowRank(Structure):
     @property
     def diagonal(self) -> Tensor:
         """That of the precision."""
-        return self._own_diagonal if self.of == "precision" else self._inverse_diagonal
+        if self.of == "precision":
+            return self._own_diagonal
+        return self._inverse_diagonal
 
     @property
     def variances(self) -> Tensor:
         """The diagonal of the covariance."""
-        return self._inverse_diagonal if self.of == "precision" else self._own_diagonal
+        if self.of == "precision":
+            return self._inverse_diagonal
+        return self._own_diagonal
 
     def multiply(self, v: Tensor) -> Tensor:
         """Λ v."""
-        return self._times(v) if self.of == "precision" else self._over(v)
+        if self.of == "precision":
+            return self._times(v)
+        return self._over(v)
 
     def solve(self, v: Tensor) -> Tensor:
         """Λ⁻¹ v."""
-        return self._over(v) if self.of == "precision" else self._times(v)
+        if self.of == "precision":
+            return self._over(v)
+        return self._times(v)
 
     def logdet(self) -> Tensor:
         """± (Σ_j log values_j + log |I + Fᵀ diag(1/values) F|)."""
+        check_positive(self.values)
         scaled = self.factor * self.values.rsqrt()[:, None]
         inner = torch.eye(scaled.shape[1], dtype=scaled.dtype, device=scaled.device) + scaled.T @ scaled
         own = self.values.log().sum() + torch.linalg.slogdet(inner)[1]
-        return own if self.of == "precision" else -own
+        if self.of == "precision":
+            return own
+        return -own
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """√values ∘ ε₁ + F ε₂ for a covariance; (M^½)⁻ᵀ ε, by its few stiff directions, for a precision."""
@@ -86,33 +99,60 @@ class LowRank(Structure):
 
     def dense(self) -> Tensor:
         """M or its inverse."""
-        matrix = self.values.diag() + self.factor @ self.factor.T
-        return matrix if self.of == "precision" else torch.cholesky_inverse(torch.linalg.cholesky(matrix))
+        if self.of == "precision":
+            return self.values.diag() + self.factor @ self.factor.T
+        # by the spikes, not by a Cholesky factor of M: in float32 that fails for directions 10⁷ times as wide as others
+        inverse = self._over(torch.eye(self.size, dtype=self.values.dtype, device=self.values.device))
+        return (inverse + inverse.T) / 2
 
-    def part(self, start: int, stop: int) -> Structure:
-        """The rows in question; the precision that a covariance has there is again low rank."""
+    def part(self, start: int, stop: int) -> LowRank:
+        """The rows in question; of a covariance M, the precision given the others is low rank again:
+
+        M_SS − M_SR M_RR⁻¹ M_RS = diag(values_S) + F_S (I + F_Rᵀ diag(1/values_R) F_R)⁻¹ F_Sᵀ.
+        """
         if self.of == "precision":
             return LowRank(self.values[start:stop], self.factor[start:stop])
-        values, factor = _inverted(self.values, self.factor)
-        return _less(values[start:stop], factor[start:stop])
+        check_positive(self.values)
+        others = torch.ones_like(self.values, dtype=torch.float64)
+        others[start:stop] = 0
+        narrowed = self._narrowed(others / self.values.double()).to(self.factor.dtype)
+        return LowRank(self.values[start:stop], narrowed[start:stop], of="covariance")
 
     def __mul__(self, factor: float | Tensor) -> LowRank:
         """Λ times the factor."""
         by = torch.as_tensor(factor, dtype=self.values.dtype, device=self.values.device)
-        by = by if self.of == "precision" else 1 / by
+        if self.of == "covariance":
+            by = 1 / by
         return LowRank(self.values * by, self.factor * by.sqrt(), self.of)
 
     def plus_diagonal(self, values: Tensor) -> LowRank:
-        """Λ + diag(values): low rank again, in the same form."""
+        """Λ + diag(values), in the same form: of a covariance, with shrink = 1/(1 + self.values ∘ values), it is
+
+        (M⁻¹ + diag(values))⁻¹ = diag(shrink ∘ self.values) + shrink F (I + Fᵀ diag(shrink ∘ values) F)⁻¹ Fᵀ shrink.
+        """
         if self.of == "precision":
             return LowRank(self.values + values, self.factor)
-        own, factor = _inverted(self.values, self.factor)
-        return _less(own + values, factor)
+        shrink = 1 / (1 + self.values.double() * values.double())
+        narrowed = self._narrowed(shrink * values.double())
+        dtype = torch.result_type(self.values, values)
+        return LowRank((shrink * self.values).to(dtype), (shrink[:, None] * narrowed).to(dtype), of="covariance")
+
+    def _narrowed(self, precisions: Tensor) -> Tensor:
+        """F C⁻ᵀ with C Cᵀ = I + Fᵀ diag(precisions) F, in float64: what is left of F where so much more is known.
+
+        Woodbury's identity in a form that only adds positive numbers. The plain one inverts M to diag(a) − B Bᵀ, and
+        loses all digits to the difference where F is 10⁸ times the values.
+        """
+        factor = self.factor.double()
+        inner = factor.T @ (precisions[:, None] * factor)
+        inner.diagonal().add_(1)
+        return torch.linalg.solve_triangular(torch.linalg.cholesky(inner), factor.T, upper=False).T
 
     def variance_along(self, j: Tensor) -> Tensor:
         """J Λ⁻¹ Jᵀ, in two parts: none is the difference of large numbers."""
         if self.of == "covariance":
-            own, common = j * self.values.sqrt().to(j.dtype), j @ self.factor.to(j.dtype)
+            own = j * self.values.sqrt().to(j.dtype)
+            common = j @ self.factor.to(j.dtype)
             return own @ own.mT + common @ common.mT
         vectors, spikes = (t.to(j.dtype) for t in self._spikes)
         across, along = _split(j * self.values.rsqrt().to(j.dtype), vectors)
@@ -141,9 +181,8 @@ class LowRank(Structure):
     @cached_property
     def _spikes(self) -> tuple[Tensor, Tensor]:
         """Orthonormal Q [P, K] and e [K] with M = √values (I + Q diag(e − 1) Qᵀ) √values."""
-        if not bool((self.values > 0).all()):
-            least = float(self.values.min())
-            raise ValueError(f"values must be positive for an inverse, but one is {least:.3g}; add a prior")
+        check_positive(self.values)
+        # an SVD of the factor, not the eigenvectors of Fᵀ diag(1/values) F, whose condition is the square of F's
         vectors, sizes, _ = torch.linalg.svd(self.factor * self.values.rsqrt()[:, None], full_matrices=False)
         return vectors, 1 + sizes.square()
 
@@ -153,19 +192,3 @@ def _split(v: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     along = v @ vectors
     across = v - along @ vectors.T
     return across - (across @ vectors) @ vectors.T, along
-
-
-def _inverted(values: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
-    """a, B with (diag(values) + F Fᵀ)⁻¹ = diag(a) − B Bᵀ, in float64: Woodbury's identity."""
-    values, factor = values.double(), factor.double()
-    scaled = factor / values[:, None]
-    inner = torch.eye(factor.shape[1]).to(factor) + factor.T @ scaled
-    return 1 / values, torch.linalg.solve_triangular(torch.linalg.cholesky(inner), scaled.T, upper=False).T
-
-
-def _less(values: Tensor, factor: Tensor) -> LowRank:
-    """The precision diag(values) − B Bᵀ, as the covariance that it has."""
-    scaled = factor / values[:, None]
-    inner = torch.eye(factor.shape[1]).to(factor) - factor.T @ scaled
-    half = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), scaled.T, upper=False).T
-    return LowRank(1 / values, half, of="covariance")

@@ -38,8 +38,11 @@ def _of_product(prior: Diagonal, curvature: Kronecker) -> Tensor | None:
     """Of one product under a prior that is the same for all rows, where both have the same eigenvectors."""
     columns = to_matrix(prior.values, *curvature.shape, curvature.bias)[0]
     even = torch.outer(torch.ones_like(curvature.lefts[0][0]), columns)
-    if len(curvature.lefts) > 1 or not torch.equal(to_vector(even, curvature.bias), prior.values):
+    if len(curvature.lefts) > 1 or bool(curvature.values.any()):
         return None
+    if not torch.equal(to_vector(even, curvature.bias), prior.values):
+        return None
+    # eigenvalues of a Kronecker product are the products of its factors' eigenvalues
     root = columns.rsqrt()
     outputs = torch.linalg.eigvalsh(curvature.lefts[0])
     inputs = torch.linalg.eigvalsh(root[:, None] * curvature.rights[0] * root)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from bayesrule.structures.base import Structure
-from bayesrule.structures.blocks import Blocks
+from bayesrule.structures.blocks import Blocks, check_parts
 from bayesrule.structures.dense import Dense
 from bayesrule.structures.diagonal import Diagonal
 from bayesrule.structures.kronecker import Kronecker
 
-SMALL = 4096  # numbers of which a dense matrix is no trouble
+SMALL = 4096
+"""Variables of which a dense matrix is no trouble: 128 MB in float64, and seconds for its factor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Sum(Structure):
     """Λ = Σ_k Λ_k of ``parts`` of different kinds, such as a low-rank prior and the Kronecker products of a curvature.
 
     Products with Λ, and so the quadratic form that a fit needs of its prior, are exact. For Λ⁻¹, log |Λ| and draws it
-    is replaced by its `root`: exact up to 4096 numbers, where it is a dense matrix; above, one part is kept, of
+    is replaced by its `root`: exact up to 4096 variables, where it is a dense matrix; above, one part is kept, of
     Kronecker products if there are any, and all others enter by their diagonals.
 
     >>> from bayesrule.structures import Kronecker, LowRank
@@ -38,9 +39,10 @@ class Sum(Structure):
     parts: Sequence[Structure]
 
     def __post_init__(self) -> None:
+        check_parts(self.parts)
         sizes = sorted({part.size for part in self.parts})
         if len(sizes) != 1:
-            raise ValueError(f"parts must be precisions of as many numbers, at least one, not of {sizes}")
+            raise ValueError(f"parts must be precisions of the same size, not of {sizes}")
         object.__setattr__(self, "parts", list(self.parts))
 
     @property
@@ -53,9 +55,16 @@ class Sum(Structure):
         """What stands for Λ where it has to be inverted."""
         if self.size <= SMALL:
             return Dense(self.dense())
-        kept = next((part for part in self.parts if isinstance(part, Kronecker | Blocks)), self.parts[0])
-        others = torch.stack([part.diagonal for part in self.parts if part is not kept]).sum(0)
-        return kept + Diagonal(others)
+        others = list(self.parts)
+        kept = 0
+        for index, part in enumerate(others):
+            if isinstance(part, Kronecker | Blocks):
+                kept = index
+                break
+        root = others.pop(kept)
+        for part in others:
+            root = root + Diagonal(part.diagonal)
+        return root
 
     @property
     def diagonal(self) -> Tensor:

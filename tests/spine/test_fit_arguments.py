@@ -1,0 +1,75 @@
+"""What a fit takes, in which forms, and what it refuses."""
+
+import numpy as np
+import pytest
+import torch
+from networks import classes, mlp
+from torch import nn
+
+import bayesrule as br
+from bayesrule.methods import MAP, SWAG, Ensemble
+from bayesrule.training import Diverged
+
+X, Y = classes()
+
+
+def test_raw_targets_draw_advice():
+    with pytest.warns(UserWarning, match=r"targets are off the model's outputs by .*standardize"):
+        br.Task.create(mlp(1), (X, 10_000 + X[:, 0]))
+
+
+def test_a_share_of_a_loader_cannot_be_held_out():
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, Y), batch_size=8)
+    with pytest.raises(ValueError, match=r"val=0.2 cannot be cut from data behind a loader"):
+        br.fit(mlp(), loader, MAP(), epochs=1, val=0.2)
+
+
+def test_validation_data_are_checked_before_training():
+    seen = []
+    with pytest.raises(ValueError, match="3"):
+        br.fit(mlp(), (X, Y), MAP(), epochs=1, val=(X, Y + 5), callbacks=[seen.append])
+    assert seen == []
+
+
+def test_numpy_numbers_are_numbers(tmp_path):
+    method = Ensemble(np.int64(2), MAP(lr=np.float32(0.01)))
+    settings = {"seed": np.int64(3), "epochs": np.int64(1), "temperature": np.float32(1.0)}
+    br.fit(mlp(), (X, Y), method, prior=br.priors.Gaussian(np.float64(2.0)), **settings).save(tmp_path / "p")
+    assert br.load(tmp_path / "p", mlp()).info["seed"] == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: br.fit(mlp(), (X, Y), seed=None), "seed must be a whole number"),
+        (lambda: Ensemble(2.5), "members must be a whole number"),
+        (lambda: SWAG(wander=-1.0), "wander must lie in"),
+        (lambda: br.fit(mlp(), (X, Y), prior="structured"), "unknown prior 'structured'"),
+    ],
+)
+def test_wrong_values_are_refused(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+def test_a_prior_is_no_method():
+    with pytest.raises(TypeError, match="method must be a name or a method object, not Gaussian"):
+        br.fit(mlp(), (X, Y), br.priors.Gaussian())
+
+
+def test_overflow_at_the_end_of_an_epoch_is_divergence():
+    with pytest.raises(Diverged, match="no longer finite after step"):
+        br.fit(mlp(1), (X, X[:, 0]), MAP(lr=1e38), epochs=1, batch_size=48, val=0.2)
+
+
+def test_missing_parts_of_the_inputs_are_named():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = mlp()
+
+        def forward(self, a, b):
+            return self.net(a) + b.sum()
+
+    with pytest.raises(ValueError, match=r"cannot take the inputs \(X\['a'\].*unexpected keyword argument 'c'"):
+        br.Task.create(Two(), ({"a": X, "c": X}, Y))
