@@ -33,14 +33,9 @@ def frozen(module: nn.Module) -> Parameters:
     return {name: p for name, p in module.named_parameters() if not p.requires_grad}
 
 
-def buffers(module: nn.Module) -> Parameters:
-    """Buffers by name: what, like BatchNorm's statistics, follows the parameters along."""
-    return dict(module.named_buffers())
-
-
 def snapshot(module: nn.Module) -> Parameters:
     """Copies of all that a fit may change: trainable parameters and buffers."""
-    return copies(parameters(module) | buffers(module))
+    return copies(parameters(module) | dict(module.named_buffers()))
 
 
 def twin(module: nn.Module, shared: Iterable[Tensor] | None = None) -> nn.Module:
@@ -51,8 +46,10 @@ def twin(module: nn.Module, shared: Iterable[Tensor] | None = None) -> nn.Module
     >>> other[0].weight is module[0].weight, other[1].weight is module[1].weight
     (True, False)
     """
-    common = frozen(module).values() if shared is None else shared
-    return copy.deepcopy(module, {id(tensor): tensor for tensor in common})
+    if shared is None:
+        shared = [p for p in module.parameters() if not p.requires_grad]
+    # deepcopy takes what is in its memo for copied already
+    return copy.deepcopy(module, {id(tensor): tensor for tensor in shared})
 
 
 def shell(module: nn.Module) -> nn.Module:

@@ -75,7 +75,7 @@ class Task:
             first = chosen.check(outputs, batch.y)
         chosen = chosen.matched(outputs, first)
         _advise_scaling(batch, data, chosen)
-        belief = default_prior(chosen) if prior is None else priors.choose(prior)
+        belief = priors.Gaussian(chosen.prior_scale) if prior is None else priors.choose(prior)
         return cls(model, data, chosen, belief.resolve(model), temperature, autocast, belief)
 
     @property
@@ -132,11 +132,6 @@ class Task:
     def parameters(self) -> Mapping[str, Tensor]:
         """The model's trainable parameters."""
         return modules.parameters(self.model)
-
-
-def default_prior(likelihood: Likelihood) -> Prior:
-    """What is believed of the weights where nobody says: normal, of the scale that suits the likelihood."""
-    return priors.Gaussian(likelihood.prior_scale)
 
 
 def _check_parameters(model: nn.Module) -> None:

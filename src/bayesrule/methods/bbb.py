@@ -18,7 +18,6 @@ from bayesrule.modules import Parameters
 from bayesrule.nn import bayesianize, kl_weights
 from bayesrule.nn.variational import Variational, check_settings
 from bayesrule.optim import Group, Recipe, Schedule
-from bayesrule.optim.schedules import History
 from bayesrule.posteriors import Gaussian
 from bayesrule.seeds import Noise
 from bayesrule.task import Task
@@ -89,8 +88,10 @@ class VariationalLearner(GradientLearner):
     network: Variational
 
     def __init__(self, task: Task, plan: Plan, network: Variational, method: BBB, groups: tuple[Group, Group]) -> None:
-        trained = [Trained.by(groups[0], [network.mean]), Trained.by(groups[1], [network.rho])]
-        super().__init__(task, plan, network, trained)
+        span = method.alternate
+        means = Trained.by(groups[0], [network.mean], (lambda epoch: epoch // span % 2 == 0) if span else None)
+        deviations = Trained.by(groups[1], [network.rho], (lambda epoch: epoch // span % 2 == 1) if span else None)
+        super().__init__(task, plan, network, [means, deviations])
         self.method = method
         self.shares = kl_weights(plan.steps_per_epoch, method.kl_ratio) * plan.steps_per_epoch
 
@@ -120,17 +121,7 @@ class VariationalLearner(GradientLearner):
     def tensors(self) -> Parameters:
         """Means, deviations, and the module's buffers under their own names."""
         learnt = {"q.mean": self.network.mean, "q.rho": self.network.rho}
-        return learnt | modules.buffers(self.network.module)
-
-    def turn(self, index: int) -> tuple[bool, History]:
-        """Means (0) and deviations (1) together or by turns; what is unknown of the likelihood (2) always."""
-        now = self.steps // self.plan.steps_per_epoch
-        history = [logs for epoch, logs in enumerate(self.plan.history) if self._trains(index, epoch)]
-        return self._trains(index, now), history
-
-    def _trains(self, index: int, epoch: int) -> bool:
-        turns = self.method.alternate
-        return not turns or index == 2 or epoch // turns % 2 == index
+        return learnt | dict(self.network.module.named_buffers())
 
     def posterior(self) -> Gaussian:
         """The diagonal Gaussian q over the original module's parameters."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,23 +17,26 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Plan
 from bayesrule.modules import Parameters
 from bayesrule.optim import Group, Natural, Schedule, schedule
-from bayesrule.optim.schedules import History
 from bayesrule.task import Task
 
 UNKNOWNS = Group(lr=0.1)  # a few logs of scales: they may move faster than weights
 
 
 class Trained(NamedTuple):
-    """An optimiser of some parameters, its full learning rate, and the schedule of factors on that rate."""
+    """An optimiser of some parameters, its full learning rate, and the schedule of factors on that rate.
+
+    ``turn``: whether they are trained in an epoch; None is always. The schedule looks back at these epochs alone.
+    """
 
     optimizer: Optimizer
     lr: float
     schedule: Schedule
+    turn: Callable[[int], bool] | None = None
 
     @classmethod
-    def by(cls, group: Group, parameters: Iterable[Tensor]) -> Trained:
+    def by(cls, group: Group, parameters: Iterable[Tensor], turn: Callable[[int], bool] | None = None) -> Trained:
         """Parameters trained as a group says."""
-        return cls(group.build(parameters), group.full_rate, schedule(group.schedule))
+        return cls(group.build(parameters), group.full_rate, schedule(group.schedule), turn)
 
 
 class GradientLearner(Learner):
@@ -68,24 +71,23 @@ class GradientLearner(Learner):
 
     def tensors(self) -> Parameters:
         """All of the network that changes: what is learnt, and buffers that follow along."""
-        return modules.parameters(self.network) | modules.buffers(self.network)
-
-    def turn(self, index: int) -> tuple[bool, History]:
-        """Whether a group of parameters is trained in this step, and the epochs that its schedule looks at."""
-        return True, self.plan.history
+        return modules.parameters(self.network) | dict(self.network.named_buffers())
 
     def step(self, batch: Batch) -> Logs:
         """One step of all groups whose turn it is."""
         logs = self.backward(batch)
         if processes.count() > 1:
             self._share(logs)
-        done = (self.steps + 0.5) / self.plan.steps
-        for index, (optimizer, lr, factor) in enumerate(self.trained):
-            trains, history = self.turn(index)
+        done = (self.steps + 0.5) / self.plan.steps  # the middle of the step: a rate of zero at either end is no step
+        epoch = self.steps // self.plan.steps_per_epoch
+        for optimizer, lr, factor, turn in self.trained:
+            history = self.plan.history
+            if turn is not None:
+                history = [logs for number, logs in enumerate(history) if turn(number)]
             rate = lr * factor.at(done, history)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            if trains:
+            if turn is None or turn(epoch):
                 optimizer.step()
         self.steps += 1
         return logs

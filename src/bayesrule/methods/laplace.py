@@ -328,7 +328,7 @@ class End:
             fallbacks=dict(self.found.fallbacks),
         )
         rest = {name: p for name, p in every.items() if name not in own}
-        fixed = modules.copies(rest | modules.buffers(self.network))
+        fixed = modules.copies(rest | dict(self.network.named_buffers()))
         beside = Structured(*base.prior.gaussian(rest)) if rest else None  # what the subset leaves out keeps its prior
         parts = modules.copies(own), self.evidence.precision(tuning), fixed, about
         predictive = self.learner.method.predictive

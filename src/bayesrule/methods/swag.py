@@ -144,7 +144,7 @@ class SWAGLearner(Learner):
         mean = modules.copies(modules.unflatten(self.mean, self.base.parameters))
         about = context(task, self.base.learnt())
         precision = LowRank(variance, factor, of="covariance")
-        return Gaussian(mean, precision, modules.copies(modules.buffers(network)), about)
+        return Gaussian(mean, precision, modules.copies(dict(network.named_buffers())), about)
 
     def _particles(self, gaussian: Gaussian) -> Particles:
         """Samples of the Gaussian, each with the statistics that its weights give on the training data."""

@@ -284,7 +284,7 @@ class Variational(nn.Module):
         return Gaussian(
             modules.copies(self.means),
             Diagonal(std.square().reciprocal()),
-            modules.copies(modules.buffers(model)),
+            modules.copies(dict(model.named_buffers())),
             Context(model, likelihoods.choose(likelihood), scaling or Scaling()),
         )
 

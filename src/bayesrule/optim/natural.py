@@ -30,7 +30,7 @@ from bayesrule.data import Scaling
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
-from bayesrule.optim.flat import Flat, alike
+from bayesrule.optim.flat import FlatGroup, by_kind, check_by_parameter, check_dtypes
 from bayesrule.posteriors import Context, Gaussian
 from bayesrule.seeds import mixed
 from bayesrule.structures import Diagonal
@@ -43,7 +43,7 @@ LARGE = 10_000  # weights from which on noise is worth using twice
 COLDEST = 0.1  # where the temperature starts when it is warmed up
 
 
-class Settings(TypedDict, total=False):
+class NaturalSettings(TypedDict, total=False):
     """What a group of parameters may be given of its own.
 
     weight_decay: δ; the prior of the weights is N(prior_mean, 1/(Nδ)). A number, or a list with a tensor for each
@@ -69,7 +69,7 @@ class Settings(TypedDict, total=False):
     prior_mean: float | Sequence[Tensor]
 
 
-DEFAULTS: Settings = {
+DEFAULTS: NaturalSettings = {
     "weight_decay": 1e-4,
     "betas": (0.9, 0.99999),
     "hess_init": None,
@@ -91,12 +91,12 @@ class Natural(Optimizer):
         ess: N, the number of examples that the loss is a mean over: that of the training set.
         refresh: blocks between fresh noise: 1 for each, 2 for pairs of noise and its negative. See `_draw_noise`.
         seed: that of the noise.
-        settings: see `Settings`.
+        settings: see `NaturalSettings`.
     """
 
     noisy: ClassVar[bool] = True  # whether gradients are taken at drawn weights
     twice: ClassVar[bool] = False  # whether gradients have to be differentiable
-    own_defaults: ClassVar[Settings] = {}  # where this one differs from `DEFAULTS`
+    own_defaults: ClassVar[NaturalSettings] = {}  # where this one differs from `DEFAULTS`
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Natural(Optimizer):
         ess: float,
         refresh: int = 16,
         seed: int = 0,
-        **settings: Unpack[Settings],
+        **settings: Unpack[NaturalSettings],
     ) -> None:
         for name in settings:
             if name not in DEFAULTS:
@@ -119,7 +119,7 @@ class Natural(Optimizer):
         self._collected = 0  # draws since the last step
         self._inside = False
         self._broken: dict[torch.device, Tensor] = {}  # the first step whose gradients were not finite, or -1
-        self._flats: list[Flat] = []
+        self._flats: list[FlatGroup] = []
         self._trained: list[Any] | None = None  # which parameters the flat vectors are of, and of what kind
         super().__init__(params, {"lr": lr, "ess": ess, **DEFAULTS, **self.own_defaults, **settings})
 
@@ -134,14 +134,14 @@ class Natural(Optimizer):
         self._trained = None
 
     @abstractmethod
-    def _observe(self, flat: Flat) -> Tensor:
+    def _observe(self, flat: FlatGroup) -> Tensor:
         """What the gradients of a draw say of the curvature, as one vector."""
 
     @abstractmethod
-    def _learn(self, flat: Flat) -> None:
+    def _learn(self, flat: FlatGroup) -> None:
         """One step from the averages of gradient and curvature over the draws."""
 
-    def _move(self, flat: Flat) -> None:
+    def _move(self, flat: FlatGroup) -> None:
         """m ← m − α·clip((ḡ/(1 − β₁ᵗ) + δ(m − prior_mean))/(h + δ + damping)), with ḡ ← β₁ḡ + (1 − β₁)ĝ.
 
         α = lr·(h₀ + δ), so that the first steps are those of SGD at lr.
@@ -163,47 +163,39 @@ class Natural(Optimizer):
         """
         if self._inside:
             raise RuntimeError("sampled() within another sampled block: one block at a time")
-        with torch.no_grad():
-            flats = self._layout()
-            self._draw_noise(flats)
+        flats = self._layout()
         means = [(p, p.data) for flat in flats for p in flat.params]
         self._inside = True
         try:
-            with torch.no_grad():
-                for flat in flats:
-                    for p in flat.params:
-                        p.grad = None
-                    if self.noisy:
-                        flat.perturb(1 / math.sqrt(self._size(flat.group)))
-            with self._watching():
-                yield
-            with torch.no_grad():
-                self._collect(flats)
+            self._draw(flats)
+            yield
+            self._collect(flats)
         finally:
             self._inside = False
             for p, mean in means:
                 p.data = mean
 
-    @contextmanager
-    def _watching(self) -> Iterator[None]:
-        """What else goes on within a block."""
-        yield
-
-    def _draw_noise(self, flats: Sequence[Flat]) -> None:
-        """Noise as a function of seed, process and draw.
+    @torch.no_grad()
+    def _draw(self, flats: Sequence[FlatGroup]) -> None:
+        """Weights from q, with noise that is a function of seed, process and draw.
 
         Fresh numbers every ``refresh`` draws; in between the same ones at other weights, and each time the negative
-        next. Every draw is one from q, and those of one weight are independent but for the negatives.
+        next. Every draw is one from q, and those of one weight are independent but for the negatives. Drawing normal
+        numbers is a large part of the time of a step, so each is used more than once.
         """
-        for place, flat in enumerate(flats if self.noisy else ()):
+        for flat in flats:
+            for p in flat.params:
+                p.grad = None
+        for index, flat in enumerate(flats if self.noisy else ()):
             cycle = self.refresh if len(flat.noise) >= LARGE else min(self.refresh, 2)
             number, within = divmod(self.draws, cycle)
-            key = self.seed, processes.rank(), place, number
+            key = self.seed, processes.rank(), index, number
             offset = mixed(*key, within // 2) if within > 1 else 0
             flat.draw(mixed(*key), offset, negative=within % 2 == 1)
         self.draws += 1
 
-    def _collect(self, flats: Sequence[Flat]) -> None:
+    @torch.no_grad()
+    def _collect(self, flats: Sequence[FlatGroup]) -> None:
         """Take in the gradients of a draw, if there are any."""
         if all(p.grad is None for flat in flats for p in flat.params):
             return
@@ -214,7 +206,7 @@ class Natural(Optimizer):
         for flat, curvature in zip(flats, seen, strict=True):
             flat.average(curvature, self._collected)
 
-    def _check_finite(self, flat: Flat, curvature: Tensor) -> None:
+    def _check_finite(self, flat: FlatGroup, curvature: Tensor) -> None:
         """A gradient that is not finite shows in what it says of the curvature, but for second derivatives.
 
         On a device that would have to be waited for, the first such step is noted there, for `_ready` to find.
@@ -265,24 +257,19 @@ class Natural(Optimizer):
         if not self._inside:
             self._collected = 0
 
-    def _size(self, group: dict[str, Any]) -> float:
-        """λ: the number of examples over the temperature."""
-        return float(group["ess"] * group["augmentation"] / self._temperature(group))
-
-    def _temperature(self, group: dict[str, Any]) -> float:
-        done = min(self.steps / group["tempering"], 1.0) if group["tempering"] else 1.0
-        return float(group["temperature"] * (COLDEST + (1 - COLDEST) * done))
-
-    def _layout(self) -> list[Flat]:
-        """The flat vectors of all parameters that are trained now, under the present weight decay."""
+    @torch.no_grad()
+    def _layout(self) -> list[FlatGroup]:
+        """The flat vectors of all parameters that are trained now, under the present temperature and prior."""
         params = [p for group in self.param_groups for p in group["params"]]
         trained = [(p.dtype, p.device) if p.requires_grad else None for p in params]
         if trained != self._trained:
             check_dtypes(params)
-            self._flats = [Flat(*kind, self.state) for kind in alike(self.param_groups)]
+            self._flats = [FlatGroup(*kind, self.state) for kind in by_kind(self.param_groups)]
             self._collected, self._trained = 0, trained
         for flat in self._flats:
-            flat.decay_to(flat.group["weight_decay"], self._temperature(flat.group))
+            tempering = flat.group["tempering"]
+            risen = min(self.steps / tempering, 1.0) if tempering else 1.0
+            flat.under(float(flat.group["temperature"] * (COLDEST + (1 - COLDEST) * risen)))
         return self._flats
 
     @property
@@ -295,12 +282,11 @@ class Natural(Optimizer):
         """σ = 1/√(λ(h + δ)) by name."""
         found: Parameters = {}
         for flat in self._ready():
-            spread = flat.precision.mul(self._size(flat.group)).rsqrt_()
+            spread = flat.precision.mul(flat.examples).rsqrt_()
             found |= dict(zip(flat.names, flat.views(spread), strict=True))
         return found
 
-    @torch.no_grad()
-    def _ready(self) -> list[Flat]:
+    def _ready(self) -> list[FlatGroup]:
         if self._inside:
             raise RuntimeError("means and deviations cannot be read within a sampled block: read them after it")
         for first in map(int, self._broken.values()):
@@ -334,7 +320,7 @@ class Natural(Optimizer):
             raise ValueError("the optimiser trains none of the model's parameters: pass the model it was made for")
         precision = modules.flatten({name: spread[own[name]].detach() for name in mean}).pow(-2)
         about = Context(twin, likelihoods.choose(likelihood), scaling or Scaling())
-        return Gaussian(mean, Diagonal(precision), modules.copies(others | modules.buffers(twin)), about)
+        return Gaussian(mean, Diagonal(precision), modules.copies(others | dict(twin.named_buffers())), about)
 
     def state_dict(self) -> dict[str, Any]:
         """What torch's optimisers have, and where steps and noise stand."""
@@ -392,26 +378,3 @@ def check(group: dict[str, Any]) -> None:
     betas = group["betas"]
     if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
         raise ValueError(f"betas must be two numbers in [0, 1), not {betas!r}")
-
-
-def check_by_parameter(name: str, group: dict[str, Any]) -> None:
-    """Refuse a setting by parameter that misses one, or has another shape, or is not finite, or negative."""
-    params, values = group["params"], group[name]
-    if len(values) != len(params):
-        raise ValueError(f"{name} must have a tensor for each of the {len(params)} parameters, not {len(values)}")
-    for index, (p, value) in enumerate(zip(params, values, strict=True)):
-        if not isinstance(value, Tensor) or value.shape not in (p.shape, ()):
-            found = list(value.shape) if isinstance(value, Tensor) else value
-            raise ValueError(f"{name} must be a tensor {list(p.shape)} for parameter {index} of its group, not {found}")
-        if not bool(value.isfinite().all()) or (name == "weight_decay" and bool((value < 0).any())):
-            least = "at least 0 and " if name == "weight_decay" else ""
-            raise ValueError(
-                f"{name} of parameter {index} must be {least}finite, not {value.min():g} to {value.max():g}"
-            )
-
-
-def check_dtypes(params: Iterable[Tensor]) -> None:
-    """Refuse parameters whose dtype is too coarse for a mean over many steps."""
-    for p in params:
-        if p.requires_grad and p.dtype not in (torch.float32, torch.float64):
-            raise TypeError(f"parameters must be float32 or float64, not {p.dtype}: train in float32 under autocast")

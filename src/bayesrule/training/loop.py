@@ -296,7 +296,8 @@ class _Run:
         return posterior
 
     def _check_finite(self, state: Tree) -> None:
-        infinite = [name for name, t in modules.buffers(self.task.model).items() if not _finite(t)]  # -inf masks, say
+        # some buffers are infinite on purpose, such as masks of -inf
+        infinite = [name for name, buffer in self.task.model.named_buffers() if not _finite(buffer)]
         if not _finite(state, infinite):
             raise Diverged(f"the weights are no longer finite after step {self.step}{self._last_good()}")
 
@@ -327,20 +328,18 @@ class _Run:
         self.plan.history[:] = saved["history"]
         self.step, self.stop, self.sums, self.seconds = saved["step"], saved["stop"], saved["sums"], saved["seconds"]
 
-    def _told_prior(self) -> Tree:
-        """The prior as plain data; of one that earlier data have taught, which is large, the name."""
+    def _story(self) -> dict[str, Any]:
+        """How the posterior came about; of a prior that earlier data have taught, which is large, the name alone."""
         belief = self.task.belief
         if belief is not None and belief.learnt:
-            return {"name": belief.name, "fields": {}}
-        return naming.to_spec(belief)
-
-    def _story(self) -> dict[str, Any]:
-        """How the posterior came about."""
+            prior: Tree = {"name": belief.name, "fields": {}}
+        else:
+            prior = naming.to_spec(belief)
         return {
             **self.settings.state(),
             **self.fingerprints,
             "likelihood": self.task.likelihood.name,
-            "prior": self._told_prior(),
+            "prior": prior,
             "n": self.task.data.n,
             "history": self.plan.history,
             "seconds": self.seconds,

@@ -98,7 +98,7 @@ def range_test(
             raise ValueError(f"method must go by gradients, as map, mle and bbb do, not {methods.choose(method).name}")
         learner.trained = _rising(learner, low, high)
         losses = list(_losses(learner, islice(_batches(task, plan.batch_size, seed), steps)))
-    _, lr, ramp = learner.trained[0]
+    lr, ramp = learner.trained[0].lr, learner.trained[0].schedule
     rates = [lr * ramp((step + 0.5) / steps) for step in range(len(losses))]
     return _read(np.array(rates), np.array(losses))
 
