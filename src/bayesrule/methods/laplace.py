@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import ClassVar, cast, get_args
@@ -12,33 +12,26 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import modules, priors
-from bayesrule.curvature import Curvature, Evidence, Scatter, Tuning, curvature
+from bayesrule.curvature import Tuning, curvature
 from bayesrule.curvature.evidence import Grouping, group, rescaled
 from bayesrule.curvature.plans import STRUCTURES, Structure, Subset, chosen
 from bayesrule.curvature.roots import LABELS, Labels
-from bayesrule.data import Batch, inputs
+from bayesrule.data import Batch
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
+from bayesrule.methods.expansion import BATCH, WEIGHTS, Expansion, scaled
 from bayesrule.methods.point import PointLearner
 from bayesrule.naming import to_spec, unknown
 from bayesrule.optim import Group
-from bayesrule.posteriors import Gaussian, Linearised, Posterior, match
+from bayesrule.posteriors import Particles, Posterior, match
 from bayesrule.posteriors.linearised import LINKS, check_link
 from bayesrule.predictions import Classes
-from bayesrule.priors import Prior, Structured
 from bayesrule.seeds import Noise
 from bayesrule.task import Task
 
-WEIGHTS = "weights"
 TUNE = ("evidence", "held-out", "nothing")
-Judge = Callable[[Mapping[str, float]], tuple[float, Posterior]]
-"""The score of held-out data under some factors, and the posterior that they make."""
-ENOUGH = 1000  # held-out examples to tune on
 FEW = 4096  # weights, of which a dense matrix is no trouble
-BATCH = 256  # examples at a time for the curvature
-HALVINGS = 10  # of a Newton step, before it is given up
-STEPS = (-4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # powers of 10 for held-out data
 
 
 @dataclass(frozen=True)
@@ -128,7 +121,7 @@ class Laplace(Method):
             return Needs("must")
         if self.tune == "nothing" and epochs > 0:
             return super().needs(task, epochs)
-        return Needs("spare" if epochs > 0 and self.listens(task) else "none")
+        return Needs("spare" if epochs > 0 and self.tunes_on_held_out(task) else "none")
 
     def weights(self, parameters: Mapping[str, Tensor]) -> Subset:
         """The subset, if it is given or not."""
@@ -136,7 +129,7 @@ class Laplace(Method):
             return self.subset
         return "all" if sum(p.numel() for p in parameters.values()) <= FEW else "last-layer"
 
-    def listens(self, task: Task) -> bool:
+    def tunes_on_held_out(self, task: Task) -> bool:
         """Whether held-out data tune the precision, if there are any."""
         return self.tune == "held-out" or (self.tune is None and not self.every and not task.likelihood.unknowns())
 
@@ -156,8 +149,7 @@ class LaplaceLearner(Learner):
         return logs
 
     def _retune(self) -> None:
-        likelihood, network = self.base.learnt(), self.base.network
-        tuning = self._evidence(network, self._curvature(network, likelihood), likelihood).tuned(self._grouping)
+        tuning = self._expansion(self.base.network, self.base.learnt()).evidence.tuned(self._grouping)
         self.base.prior = scaled(self.base.prior, self.base.parameters, tuning)
         with torch.no_grad():
             for value in self.base.unknowns.values():
@@ -173,69 +165,33 @@ class LaplaceLearner(Learner):
 
     def conclude(self, held: Batch | None) -> Posterior:
         """The Gaussian at the mode, under the prior and the noise that are settled as ``tune`` says."""
-        likelihood = self.base.learnt() if self.base.steps else self._noise_as_it_is()
-        network = self.base.network
+        network, likelihood = self.base.network, self.base.learnt()
+        trained = self.base.steps > 0
         for _ in range(self.method.newton):
-            network = self._newton_step(network, likelihood)
-        found = self._curvature(network, likelihood)
-        evidence = self._evidence(network, found, likelihood)
-        end = End(self, network, found, evidence, likelihood)
-        neutral = Tuning.neutral(evidence.sizes, evidence.device)
+            if not trained:
+                likelihood = self._point(network).likelihood
+            network = self._expansion(network, likelihood).newton_step()
+        if not trained:
+            likelihood = self._noise_as_it_is(network)
+        end = self._expansion(network, likelihood)
+        neutral = Tuning.neutral(end.evidence.sizes, end.evidence.device)
         if self.method.tune is None and self.base.task.prior.learnt:
             return end.under(neutral)
-        if held is not None and self.method.listens(self.base.task):
+        if held is not None and self.method.tunes_on_held_out(self.base.task):
             return end.tuned_on(held)
         if self.method.tune in (None, "evidence"):
-            return end.under(evidence.tuned(self._grouping))
+            return end.under(end.evidence.tuned(self._grouping))
         return end.under(neutral) if held is None else end.matched(neutral, held)
 
-    def _newton_step(self, network: nn.Module, likelihood: Likelihood) -> nn.Module:
-        """A copy of the network at w − cΛ⁻¹∇, c the largest of 1, ½, ¼, … under which the loss falls; or itself."""
-        found = self._curvature(network, likelihood)
-        evidence = self._evidence(network, found, likelihood)
-        here, slope = self._objective(network, likelihood, list(found.shapes))
-        step = evidence.precision().solve(slope)
-        own = {name: modules.parameters(network)[name].detach() for name in found.shapes}
-        for halvings in range(HALVINGS):
-            other = modules.twin(network)
-            moved = modules.unflatten(modules.flatten(own).double() - step / 2**halvings, own)
-            with torch.no_grad():
-                for name, p in modules.parameters(other).items():
-                    if name in moved:
-                        p.copy_(moved[name])
-            if self._objective(other, likelihood, [])[0] <= here:
-                return other
-        return network
+    def _point(self, network: nn.Module) -> Posterior:
+        """One network, with the noise about it on all training data."""
+        point = Particles.of([network], context(self.base.task, self.base.learnt()))
+        return match(point, self.base.task.data.raw())
 
-    def _objective(self, network: nn.Module, likelihood: Likelihood, names: list[str]) -> tuple[float, Tensor]:
-        """−Σ log p(y|f)/η − log p(w) up to a constant, with the network in eval mode; and its gradient in some weights.
-
-        Without names the gradient is empty.
-        """
-        task, network = self.base.task, modules.shell(network).eval()
-        every = modules.parameters(network)
-        slopes = {name: torch.zeros_like(every[name], dtype=torch.float64) for name in names}
-        total = 0.0
-        for batch in task.ordered(BATCH):
-            with torch.set_grad_enabled(bool(names)):
-                loss = task.nll(modules.call(network, batch.x), batch.y, likelihood) * len(batch.y) / task.temperature
-            total += float(loss.detach())
-            if names:
-                parts = torch.autograd.grad(loss, [every[n] for n in names], allow_unused=True, materialize_grads=True)
-                for name, part in zip(names, parts, strict=True):
-                    slopes[name] += part
-        means, precision = self.base.prior.gaussian(every)
-        away = modules.flatten({name: w.detach() - means[name] for name, w in every.items()})
-        pull = precision.multiply(away)
-        total += 0.5 * float(torch.dot(away, pull))
-        pulls = modules.unflatten(pull, every)
-        found = [(slopes[name] + pulls[name]).flatten() for name in names]
-        return total, torch.cat(found) if found else torch.empty(0)
-
-    def _noise_as_it_is(self) -> Likelihood:
-        """At a network that is taken as it is: is it trained, and what is the noise about it, on all of the data?"""
+    def _noise_as_it_is(self, network: nn.Module) -> Likelihood:
+        """At a network that no fit has trained: is it good for anything, and what is the noise about it?"""
         data = self.base.task.data.raw()
-        point = match(self.base.posterior(), data)
+        point = self._point(network)
         prediction = point.predict(data.x)
         if isinstance(prediction, Classes):
             loss, chance = -prediction.log_prob(data.y).mean(), _entropy(data.y)
@@ -247,11 +203,11 @@ class LaplaceLearner(Learner):
                 )
         return point.likelihood
 
-    def _curvature(self, network: nn.Module, likelihood: Likelihood) -> Curvature:
-        """G at a network's weights, over all training data; sampled labels are the same in all processes."""
-        method = self.method
-        batches = ((batch.x, batch.y) for batch in self.base.task.ordered(BATCH))
-        return curvature(
+    def _expansion(self, network: nn.Module, likelihood: Likelihood) -> Expansion:
+        """The loss about a network's weights, over all training data; sampled labels are the same in all processes."""
+        method, task = self.method, self.base.task
+        batches = ((batch.x, batch.y) for batch in task.ordered(BATCH))
+        found = curvature(
             network,
             batches,
             likelihood,
@@ -262,13 +218,7 @@ class LaplaceLearner(Learner):
             self.noise.shared,
             rank=method.rank,
         )
-
-    def _evidence(self, network: nn.Module, found: Curvature, likelihood: Likelihood) -> Evidence:
-        task, every = self.base.task, modules.parameters(network)
-        own = {name: every[name].detach() for name in found.shapes}
-        means, precision = self.base.prior.gaussian(own)
-        offsets = {name: w - means[name] for name, w in own.items()}
-        return Evidence.of(found, precision, offsets, scatter(likelihood, found, task), task.temperature)
+        return Expansion(task, self.base.prior, network, likelihood, found, self._grouping, method.predictive)
 
     def state_dict(self) -> Tree:
         """That of the point learner, and the prior as it was settled."""
@@ -280,114 +230,9 @@ class LaplaceLearner(Learner):
         self.base.prior = priors.from_spec(state["prior"]).resolve(self.base.network)
 
 
-@dataclass(frozen=True, eq=False)
-class End:
-    """All that the posteriors of a finished learner have in common, whatever the prior's precision and the noise."""
-
-    learner: LaplaceLearner
-    network: nn.Module
-    found: Curvature
-    evidence: Evidence
-    likelihood: Likelihood
-
-    def tuned_on(self, held: Batch) -> Posterior:
-        """With the precision under which held-out data are the most probable."""
-        some = spread_out(held, ENOUGH)
-        keys = {name: group(name, self.learner._grouping) for name in self.evidence.sizes}
-
-        def judged(factors: Mapping[str, float]) -> tuple[float, Posterior]:
-            one = torch.ones((), dtype=torch.float64, device=self.evidence.device)
-            variances = {name: one * factors[key] for name, key in keys.items()}
-            there = self.matched(Tuning(variances, one), some)
-            return float(-there.predict(some.x).log_prob(some.y).mean()), there
-
-        return search(judged, set(keys.values()))
-
-    def matched(self, tuning: Tuning, held: Batch) -> Posterior:
-        """Under these factors and the noise of held-out data, by which the curvature counts too."""
-        before = self.under(tuning)
-        old = before.likelihood.unknowns()
-        likelihood = match(before, held).likelihood
-        moves = [2 * (u - old[name]).double().mean() for name, u in likelihood.unknowns().items()]
-        if not moves:
-            return before
-        noise = tuning.noise * torch.stack(moves).mean().exp()
-        return self.under(Tuning(tuning.variances, noise)).with_context(likelihood=likelihood)
-
-    def under(self, tuning: Tuning) -> Posterior:
-        """The Gaussian under these factors, with the story of how it came about."""
-        base, likelihood = self.learner.base, self.likelihood
-        unknowns = {name: u + 0.5 * tuning.noise.log().to(u.dtype) for name, u in likelihood.unknowns().items()}
-        every = modules.parameters(self.network)
-        own = {name: every[name] for name in self.found.shapes}
-        about = context(
-            base.task,
-            likelihood.with_unknowns(unknowns),
-            log_evidence=float(self.evidence.log(tuning)) - units(base.task),
-            prior_scale=self.evidence.prior_scales(tuning),
-            fallbacks=dict(self.found.fallbacks),
-        )
-        rest = {name: p for name, p in every.items() if name not in own}
-        fixed = modules.copies(rest | dict(self.network.named_buffers()))
-        beside = Structured(*base.prior.gaussian(rest)) if rest else None  # what the subset leaves out keeps its prior
-        parts = modules.copies(own), self.evidence.precision(tuning), fixed, about
-        predictive = self.learner.method.predictive
-        return Gaussian(*parts, beside) if predictive == WEIGHTS else Linearised(*parts, predictive, beside)
-
-
-def scaled(prior: Prior, parameters: Mapping[str, Tensor], tuning: Tuning) -> Prior:
-    """The prior with t times its variances, of the parameters that were tuned."""
-    means, precision = prior.gaussian(parameters)
-    sizes = {name: w.numel() for name, w in parameters.items()}
-    one = torch.ones_like(tuning.noise)
-    factors = Tuning({name: tuning.variances.get(name, one) for name in sizes}, tuning.noise)
-    kept = {name: mean.to(parameters[name].dtype) for name, mean in means.items()}
-    return Structured(kept, rescaled(precision, sizes, factors))
-
-
-def scatter(likelihood: Likelihood, found: Curvature, task: Task) -> Scatter:
-    """What of the loss depends on the noise, if that is to be learnt."""
-    if not likelihood.unknowns():
-        return Scatter(found.loss)
-    exact = torch.zeros_like(next(task.ordered(1)).y, dtype=torch.float64)
-    numbers = found.examples * exact.numel()
-    perfect = -float(likelihood.log_prob(exact, exact).sum()) * found.examples
-    return Scatter(found.loss, found.loss - perfect, numbers)
-
-
-def units(task: Task) -> float:
-    """What to take off a log density of standardised targets for that of the user's: N Σ log scale/η."""
-    targets = task.data.scaling.targets
-    if targets is None:
-        return 0.0
-    shape = next(task.ordered(1)).y[0].shape
-    return task.data.n * float(targets.scale.log().expand(shape).sum()) / task.temperature
-
-
-def spread_out(batch: Batch, most: int) -> Batch:
-    """At most so many examples of a batch, any of them, the same every time."""
-    index = torch.randperm(len(batch.y), generator=torch.Generator().manual_seed(0))[:most].to(batch.y.device)
-    return Batch(inputs.take(batch.x, index), batch.y[index])
-
-
 def _entropy(y: Tensor) -> Tensor:
     """Of the frequencies of labels, in nats."""
     return torch.special.entr(torch.bincount(y.flatten()) / y.numel()).sum()
-
-
-def search(judge: Judge, keys: Iterable[str]) -> Posterior:
-    """The posterior of the least score: all factors together first, then one after the other."""
-    keys = sorted(keys)
-    chosen = dict.fromkeys(keys, 1.0)
-    best, posterior = judge(chosen)
-    for moved in (keys, *([key] for key in keys if len(keys) > 1)):
-        start = dict(chosen)
-        for power in STEPS:
-            tried = start | {key: start[key] * 10**power for key in moved}
-            score, there = judge(tried)
-            if score < best:
-                best, posterior, chosen = score, there, tried
-    return posterior
 
 
 def _one_of(field: str, value: str, valid: Iterable[str]) -> None:
