@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from bayesrule.data import Inputs, inputs
 
 Parameters = dict[str, Tensor]
-PROMPT = ("cpu",)  # devices whose numbers can be read at once; on others reading one waits for all that is under way
+SYNCHRONOUS = ("cpu",)  # devices whose numbers can be read at once; on others a read waits for all that is under way
 
 
 def parameters(module: nn.Module) -> Parameters:

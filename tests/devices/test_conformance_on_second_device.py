@@ -76,7 +76,7 @@ def test_a_fit_that_stops_on_one_device_resumes_on_another(method, there, second
             raise Stopped
 
     with pytest.raises(Stopped):
-        fit(method, source, out=Folder(tmp_path, every=0.0), callbacks=[stop])
+        fit(method, source, out=Folder(tmp_path, interval=0.0), callbacks=[stop])
     x = classes(seed=1)[0]
     resumed = br.resume(tmp_path, mlp(seed=1).to(target), classes()).predict(x)
     assert resumed.probs.device == target

@@ -173,7 +173,13 @@ def test_a_run_under_a_posterior_as_prior_resumes_to_the_bit(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         br.fit(
-            mlp(), data, method, prior=first.as_prior(), epochs=3, callbacks=[cut], out=Folder(tmp_path / "r", every=0)
+            mlp(),
+            data,
+            method,
+            prior=first.as_prior(),
+            epochs=3,
+            callbacks=[cut],
+            out=Folder(tmp_path / "r", interval=0),
         )
     again = br.resume(tmp_path / "r", mlp(), data)
     assert all(torch.equal(w, whole.mean[name]) for name, w in again.mean.items())

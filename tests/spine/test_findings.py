@@ -32,7 +32,7 @@ def test_a_stop_survives_a_resume(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         dies_in_finish(patch)
         with pytest.raises(Died):
-            br.fit(mlp(), (X, Y), MAP(), **settings, out=Folder(tmp_path, every=0.0))
+            br.fit(mlp(), (X, Y), MAP(), **settings, out=Folder(tmp_path, interval=0.0))
     resumed = br.resume(tmp_path, mlp(), (X, Y), val=far, callbacks=[stop])
     assert len(resumed.info["history"]) == len(whole.info["history"])
     assert torch.equal(resumed.predict(X).probs, whole.predict(X).probs)
@@ -79,7 +79,7 @@ def test_infinite_masks_and_passing_buffers(method, tmp_path, monkeypatch):
             raise Died
 
     with pytest.raises(Died):
-        br.fit(Masked(), (X, Y), method, epochs=3, batch_size=16, callbacks=[die], out=Folder(tmp_path, every=0.0))
+        br.fit(Masked(), (X, Y), method, epochs=3, batch_size=16, callbacks=[die], out=Folder(tmp_path, interval=0.0))
     resumed = br.resume(tmp_path, Masked(), (X, Y))
     assert torch.equal(resumed.predict(X).probs, whole.predict(X).probs)
 
@@ -183,7 +183,7 @@ def test_numpy_numbers_are_numbers(tmp_path):
     [
         (lambda: br.fit(mlp(), (X, Y), seed=None), "seed must be a whole number"),
         (lambda: Ensemble(2.5), "members must be a whole number"),
-        (lambda: SWAG(wander=-1.0), "wander must lie in"),
+        (lambda: SWAG(swa_lr_ratio=-1.0), "swa_lr_ratio must lie in"),
         (lambda: br.fit(mlp(), (X, Y), prior="structured"), "unknown prior 'structured'"),
     ],
 )

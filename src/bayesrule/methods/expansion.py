@@ -151,6 +151,18 @@ class Expansion:
         return Linearised(mean, precision, fixed, about, self.predictive, beside)
 
 
+def check_prior(prior: Prior, parameters: Mapping[str, Tensor], grouping: Grouping | None) -> None:
+    """Refuse a prior that is no Gaussian, or that cannot have a factor for each group; None: nothing is tuned."""
+    _, precision = prior.gaussian(parameters)
+    if grouping is None:
+        return
+    one = precision.diagonal.new_ones(())
+    keys = {name: group(name, grouping) for name in parameters}
+    factors = {key: one.clone() for key in keys.values()}  # each its own tensor: groups are told apart by identity
+    tuning = Tuning({name: factors[key] for name, key in keys.items()}, one)
+    rescaled(precision, {name: p.numel() for name, p in parameters.items()}, tuning)
+
+
 def scaled(prior: Prior, parameters: Mapping[str, Tensor], tuning: Tuning) -> Prior:
     """The prior with t times its variances, of the parameters that were tuned."""
     means, precision = prior.gaussian(parameters)

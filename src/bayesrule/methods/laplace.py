@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from bayesrule import modules, priors
 from bayesrule.curvature import Tuning, curvature
-from bayesrule.curvature.evidence import Grouping, group, rescaled
+from bayesrule.curvature.evidence import Grouping
 from bayesrule.curvature.plans import STRUCTURES, Structure, Subset, chosen
 from bayesrule.curvature.roots import LABELS, Labels
 from bayesrule.data import Batch
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
-from bayesrule.methods.expansion import BATCH, WEIGHTS, Expansion, scaled
+from bayesrule.methods.expansion import BATCH, WEIGHTS, Expansion, check_prior, scaled
 from bayesrule.methods.point import PointLearner
 from bayesrule.naming import to_spec, unknown
 from bayesrule.optim import Group
@@ -50,7 +50,7 @@ class Laplace(Method):
     where they are given or can be spared, but the evidence for reals and for a module that is taken as it is, and
     nothing under a prior that earlier data have taught.
     ``precision``: how many factors on the prior's precision are tuned, ``"one"``, one for each ``"layer"`` or for
-    each ``"parameter"``. ``every``: epochs between tunings while training; 0 tunes at the end. ``predictive``: by
+    each ``"parameter"``. ``tune_every``: epochs between tunings while training; 0 tunes at the end. ``predictive``: by
     the tangent, ``"sampling"``, ``"probit"`` or ``"bridge"``, see `br.posteriors.Linearised`; or by drawn
     ``"weights"``. ``rank``: directions that a low-rank structure keeps. ``lr``: Adam's learning rate after the
     warm-up. ``newton``: Gauss–Newton steps to the mode after training, w ← w − Λ⁻¹∇, each as long as the loss falls;
@@ -66,7 +66,7 @@ class Laplace(Method):
     samples: int = 1
     tune: str | None = None
     precision: str = "one"
-    every: int = 0
+    tune_every: int = 0
     predictive: str = "sampling"
     rank: int = 32
     lr: float = 1e-2
@@ -78,12 +78,14 @@ class Laplace(Method):
         _one_of("tune", self.tune or TUNE[0], TUNE)
         _one_of("precision", self.precision, get_args(Grouping))
         _one_of("predictive", self.predictive, (*LINKS, WEIGHTS))
-        for field, least in (("every", 0), ("samples", 1), ("rank", 1), ("newton", 0)):
+        for field, least in (("tune_every", 0), ("samples", 1), ("rank", 1), ("newton", 0)):
             value = getattr(self, field)
             if not isinstance(value, Integral) or value < least:
                 raise ValueError(f"{field} must be a whole number of at least {least}, not {value!r}")
-        if self.every and self.tune not in (None, "evidence"):
-            raise ValueError(f"every must be 0 unless the evidence tunes, not {self.every} with tune={self.tune!r}")
+        if self.tune_every and self.tune not in (None, "evidence"):
+            raise ValueError(
+                f"tune_every must be 0 unless the evidence tunes, not {self.tune_every} with tune={self.tune!r}"
+            )
         if self.subset not in (None, "all", "last-layer"):
             names = self.subset.split(",") if isinstance(self.subset, str) else self.subset or ()
             if not names:
@@ -100,28 +102,19 @@ class Laplace(Method):
         if self.labels == "empirical" and task.likelihood.unknowns():
             raise ValueError("labels='empirical' needs a known noise, such as br.likelihoods.Gaussian(0.1)")
         chosen(task.model, next(task.ordered(1)).x, self.weights(task.parameters()))
-        self._check_prior(task)
+        asked = self.tune_every or self.tune in ("evidence", "held-out")
+        check_prior(task.prior, task.parameters(), cast(Grouping, self.precision) if asked else None)
         return LaplaceLearner(self, PointLearner(task, plan, Group(lr=self.lr)), noise)
-
-    def _check_prior(self, task: Task) -> None:
-        """Refuse a prior that is no Gaussian, or cannot have as many factors as are to be tuned."""
-        parameters = task.parameters()
-        _, precision = task.prior.gaussian(parameters)
-        if self.every or self.tune in ("evidence", "held-out"):
-            keys = {name: group(name, cast(Grouping, self.precision)) for name in parameters}
-            factors = {key: precision.diagonal.new_ones(()) for key in keys.values()}
-            tuning = Tuning({name: factors[key] for name, key in keys.items()}, precision.diagonal.new_ones(()))
-            rescaled(precision, {name: p.numel() for name, p in parameters.items()}, tuning)
 
     def needs(self, task: Task, epochs: int) -> Needs:
         """The evidence needs no data beside those of the training, and a trained module has seen them all."""
         if self.tune is None and task.prior.learnt:
             return Needs("none")
         if self.tune == "held-out":
-            return Needs("must")
+            return Needs("required")
         if self.tune == "nothing" and epochs > 0:
             return super().needs(task, epochs)
-        return Needs("spare" if epochs > 0 and self.tunes_on_held_out(task) else "none")
+        return Needs("optional" if epochs > 0 and self.tunes_on_held_out(task) else "none")
 
     def weights(self, parameters: Mapping[str, Tensor]) -> Subset:
         """The subset, if it is given or not."""
@@ -131,7 +124,7 @@ class Laplace(Method):
 
     def tunes_on_held_out(self, task: Task) -> bool:
         """Whether held-out data tune the precision, if there are any."""
-        return self.tune == "held-out" or (self.tune is None and not self.every and not task.likelihood.unknowns())
+        return self.tune == "held-out" or (self.tune is None and not self.tune_every and not task.likelihood.unknowns())
 
 
 class LaplaceLearner(Learner):
@@ -143,7 +136,7 @@ class LaplaceLearner(Learner):
     def step(self, batch: Batch) -> Logs:
         """A step of the point learner; now and then the prior and the noise are settled anew."""
         logs = self.base.step(batch)
-        every = self.method.every * self.base.plan.steps_per_epoch
+        every = self.method.tune_every * self.base.plan.steps_per_epoch
         if every and self.base.steps % every == 0:
             self._retune()
         return logs

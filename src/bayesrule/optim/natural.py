@@ -214,7 +214,7 @@ class Natural(Optimizer):
         total = curvature.sum()
         if self.twice:
             total = total + torch.stack([grad.sum() for grad in flat.grads()]).sum()
-        if total.device.type not in modules.PROMPT:
+        if total.device.type not in modules.SYNCHRONOUS:
             step = torch.full_like(total, self.steps, dtype=torch.int64)
             before = self._broken.get(total.device, torch.full_like(step, -1))
             self._broken[total.device] = torch.where((before < 0) & ~total.isfinite(), step, before)

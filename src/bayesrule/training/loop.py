@@ -24,20 +24,19 @@ from bayesrule import __version__, likelihoods, methods, modules, naming, priors
 from bayesrule.data import Batch, Data, Scaling, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Learner, Method, Noise, Plan
-from bayesrule.methods.base import Logs
+from bayesrule.methods import Learner, Logs, Method, Noise, Plan
 from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
 from bayesrule.training.callbacks import Callback, LazyLogs, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
-from bayesrule.training.matching import held_out
-from bayesrule.training.past import take_over
-from bayesrule.training.settings import DATA, Settings, default_batch_size, default_epochs
+from bayesrule.training.holdout import with_held_out
+from bayesrule.training.past import continue_from
+from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs
 
 START, ORDER, NOISE, END, HELD, SHARED = range(6)  # what a seed is for
-MANY = 1000  # steps after which logs on a device are read, however long the epoch
+READ_EVERY = 1000  # steps after which logs on a device are read, however long the epoch
 
 
 class Diverged(FloatingPointError):
@@ -91,10 +90,10 @@ def fit(
     data = as_data(train)
     scaling = None
     if isinstance(prior, Posterior):
-        model, data, likelihood, prior = take_over(prior, model, data, likelihood)
+        model, data, likelihood, prior = continue_from(prior, model, data, likelihood)
         scaling = data.scaling
     size = default_batch_size(data.n) if batch_size is None else batch_size
-    settings = Settings(
+    settings = FitSettings(
         naming.choose("method", method, methods.AVAILABLE, Method),
         None if likelihood is None else likelihoods.choose(likelihood),
         None if prior is None else priors.choose(prior),
@@ -107,7 +106,7 @@ def fit(
         scaling,
     )
     folder = Folder(out) if isinstance(out, str | Path) else out
-    run = _Run.create(model, data, settings, val, callbacks, folder)
+    run = _Fit.create(model, data, settings, val, callbacks, folder)
     if folder is not None and not processes.rank():
         folder.claim()
     return run.go()
@@ -137,10 +136,10 @@ def resume(
         raise ValueError(f"{folder.path}: the checkpoint does not fit the model: {difference}")
     if modules.digests(modules.frozen(model)) != saved["frozen"]:
         raise ValueError(f"{folder.path}: the model's frozen parameters are not those of the run; load them first")
-    settings = Settings.from_state(saved["settings"])
+    settings = FitSettings.from_state(saved["settings"])
     if (settings.val == DATA) == (val is None):
         raise ValueError(f"{folder.path}: pass val=(X, y) to resume if and only if the run was started with it")
-    run = _Run.create(model, data, settings, val, callbacks, folder)
+    run = _Fit.create(model, data, settings, val, callbacks, folder)
     if run.fingerprints["val"] != saved["val"]:
         raise ValueError(f"{folder.path}: val is not that of the run; a resumed fit needs the same")
     run.restore(saved)
@@ -148,14 +147,14 @@ def resume(
 
 
 @dataclass
-class _Run:
+class _Fit:
     """One fit: what it is made of, and where it stands."""
 
     task: Task
     plan: Plan
     noise: Noise
     learner: Learner
-    settings: Settings
+    settings: FitSettings
     fingerprints: dict[str, str | None]
     held: Batch | None
     callbacks: Sequence[Callback]
@@ -173,17 +172,17 @@ class _Run:
         cls,
         model: nn.Module,
         data: Data,
-        settings: Settings,
+        settings: FitSettings,
         val: Any,
         callbacks: Sequence[Callback],
         folder: Folder | None,
-    ) -> _Run:
+    ) -> _Fit:
         """Everything checked, the method started."""
         task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.autocast)
         needs = settings.method.needs(task, settings.epochs)
         held = None
         if settings.val is not None or needs.held_out != "none":
-            task, held = held_out(task, needs, settings, val, mixed(settings.seed, HELD))
+            task, held = with_held_out(task, needs, settings, val, mixed(settings.seed, HELD))
         size = task.data.n if needs.full_batch else settings.batch_size
         plan = Plan(settings.epochs, task.data.steps(size), size)
         if needs.full_batch and plan.steps_per_epoch > 1:
@@ -244,7 +243,7 @@ class _Run:
             raise Diverged(f"step {self.step} (epoch {epoch}): {error}{self._last_good()}") from error
         self.step += 1
         self.unread.append(logs)
-        if self.task.device.type in modules.PROMPT or len(self.unread) == MANY:
+        if self.task.device.type in modules.SYNCHRONOUS or len(self.unread) == READ_EVERY:
             self._read_logs()
         return logs
 

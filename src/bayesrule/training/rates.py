@@ -15,8 +15,7 @@ from torch import nn
 from bayesrule import methods, seeds
 from bayesrule.data import Batch
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Method, Noise, Plan
-from bayesrule.methods.gradient import GradientLearner, Trained
+from bayesrule.methods import GradientLearner, Method, Noise, Plan, Trained
 from bayesrule.optim import Ramp
 from bayesrule.priors import Prior
 from bayesrule.task import Task

@@ -11,22 +11,22 @@ from bayesrule import modules
 from bayesrule.data import Arrays, Batch, as_data, inputs, splits
 from bayesrule.methods import Needs
 from bayesrule.task import Task
-from bayesrule.training.settings import DATA, Settings
+from bayesrule.training.settings import DATA, FitSettings
 
 FEWEST = 100  # examples below which none can be spared
 ENOUGH = 40  # held-out examples that tell the noise to about a tenth: its relative error is 1/√(2·40)
 
 
-def held_out(task: Task, needs: Needs, settings: Settings, val: Any, seed: int) -> tuple[Task, Batch | None]:
+def with_held_out(task: Task, needs: Needs, settings: FitSettings, val: Any, seed: int) -> tuple[Task, Batch | None]:
     """The task on the data that are left to train on, and what is held out, in the user's units."""
     held: Batch | None
     if settings.val == DATA:
         held = as_data(val).raw()
-        check(task, held)
+        check_held_out(task, held)
     else:
         assert not isinstance(settings.val, str)
         task, held = hold_out(task, settings.val, seed)
-    if needs.held_out == "must" and held is None:
+    if needs.held_out == "required" and held is None:
         raise ValueError(
             f"{settings.method.name} needs held-out data for what its fields ask, and fewer than 100 examples or a "
             "loader cannot spare any: give val=(X, y), or change the fields"
@@ -53,7 +53,7 @@ def hold_out(task: Task, share: float | None, seed: int) -> tuple[Task, Batch | 
     return replace(task, data=data.take(rest)), data.take(held).raw()
 
 
-def check(task: Task, held: Batch) -> None:
+def check_held_out(task: Task, held: Batch) -> None:
     """Refuse held-out data that do not fit the task, before any training."""
     scaling = task.data.scaling
     x = inputs.each(lambda t: t[:1], held.x)
