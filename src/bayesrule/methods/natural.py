@@ -49,7 +49,7 @@ class _NaturalMethod(Method):
         schedule(self.schedule)
         # The fields have the names of the optimiser's settings: what it would refuse is refused before any data.
         known_later = {"ess": 1.0, "hess_init": 1.0, "params": []}
-        optim.natural.check({**optim.natural.DEFAULTS, **vars(self), **known_later})
+        optim.check_settings({**optim.natural.DEFAULTS, **vars(self), **known_later})
 
     def start(self, task: Task, plan: Plan, noise: Noise) -> NaturalLearner:
         """Train a copy of the module."""

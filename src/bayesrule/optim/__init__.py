@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 from bayesrule.optim import natural
+from bayesrule.optim.flat import check_settings
 from bayesrule.optim.groups import Group
 from bayesrule.optim.ivon import IVON
 from bayesrule.optim.natural import Natural
@@ -62,6 +63,7 @@ __all__ = [
     "Vadam",
     "WarmUp",
     "YellowFin",
+    "check_settings",
     "choose",
     "natural",
     "robust_region",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -184,6 +185,33 @@ def by_kind(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], 
                 called.append(name)
         for alike, called in kinds.values():
             yield group, alike, called
+
+
+def check_settings(group: dict[str, Any]) -> None:
+    """Refuse settings of a group that make no sense."""
+    for name in ("ess", "temperature", "augmentation", "hess_init"):
+        value = group[name]
+        if name == "hess_init" and value is None:
+            continue
+        if not (isinstance(value, Real) and 0 < float(value) < math.inf):
+            raise ValueError(f"{name} must be positive and finite, not {value!r}")
+    radius = group["clip_radius"]
+    if not (isinstance(radius, Real) and float(radius) > 0):
+        raise ValueError(f"clip_radius must be positive, not {radius!r}")
+    for name in ("lr", "damping", "tempering", "weight_decay"):
+        value = group[name]
+        if isinstance(value, Sequence) and name == "weight_decay":
+            check_by_parameter(name, group)
+        elif not (isinstance(value, Real) and 0 <= float(value) < math.inf):
+            raise ValueError(f"{name} must be at least 0 and finite, not {value!r}")
+    mean = group["prior_mean"]
+    if isinstance(mean, Sequence):
+        check_by_parameter("prior_mean", group)
+    elif not (isinstance(mean, Real) and math.isfinite(mean)):
+        raise ValueError(f"prior_mean must be a finite number, not {mean!r}")
+    betas = group["betas"]
+    if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
+        raise ValueError(f"betas must be two numbers in [0, 1), not {betas!r}")
 
 
 def check_by_parameter(name: str, group: dict[str, Any]) -> None:

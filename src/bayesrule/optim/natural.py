@@ -18,7 +18,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import torch
@@ -30,10 +29,10 @@ from bayesrule.data import Scaling
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
-from bayesrule.optim.flat import FlatGroup, by_kind, check_by_parameter, check_dtypes
+from bayesrule.optim.conversion import gaussian_over
+from bayesrule.optim.flat import FlatGroup, by_kind, check_dtypes, check_settings
 from bayesrule.posteriors import Context, Gaussian
 from bayesrule.seeds import mixed
-from bayesrule.structures import Diagonal
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -127,7 +126,7 @@ class Natural(Optimizer):
         """Add parameters with settings of their own."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        check(group)
+        check_settings(group)
         if group["hess_init"] is None:
             group["hess_init"] = group["temperature"] / (group["ess"] * group["augmentation"] * STD**2)
         check_dtypes(group["params"])
@@ -149,6 +148,8 @@ class Natural(Optimizer):
         group, beta = flat.group, flat.group["betas"][0]
         slopes = flat.views(flat.momentum)
         torch._foreach_lerp_(slopes, flat.grads(), 1 - beta)
+        # ḡ starts at zero. Instead of dividing it by 1 − β₁ᵗ, δ and the radius are multiplied by that share, and the
+        # rate is divided by it: the same step without a pass over a vector.
         share = 1 - beta ** (self.steps + 1)
         rate = group["lr"] * (group["hess_init"] + flat.decay) / share
         by = flat.precision + group["damping"] if group["damping"] else flat.precision
@@ -189,6 +190,7 @@ class Natural(Optimizer):
         for index, flat in enumerate(flats if self.noisy else ()):
             cycle = self.refresh if len(flat.noise) >= LARGE else min(self.refresh, 2)
             number, within = divmod(self.draws, cycle)
+            # Each process draws its own noise: averages over processes are averages over draws.
             key = self.seed, processes.rank(), index, number
             offset = mixed(*key, within // 2) if within > 1 else 0
             flat.draw(mixed(*key), offset, negative=within % 2 == 1)
@@ -199,6 +201,7 @@ class Natural(Optimizer):
         """Take in the gradients of a draw, if there are any."""
         if all(p.grad is None for flat in flats for p in flat.params):
             return
+        # All groups are checked before one of them takes anything in, so that an error leaves no group ahead of others.
         seen = [self._observe(flat) for flat in flats]
         for flat, curvature in zip(flats, seen, strict=True):
             self._check_finite(flat, curvature)
@@ -211,7 +214,7 @@ class Natural(Optimizer):
 
         On a device that would have to be waited for, the first such step is noted there, for `_ready` to find.
         """
-        total = curvature.sum()
+        total = curvature.sum()  # one number to look at: NaN and infinity survive a sum
         if self.twice:
             total = total + torch.stack([grad.sum() for grad in flat.grads()]).sum()
         if total.device.type not in modules.SYNCHRONOUS:
@@ -222,8 +225,11 @@ class Natural(Optimizer):
         if math.isfinite(total):
             return
         self._collected = 0
-        bad = [not bool(both.isfinite().all()) for both in map(torch.add, flat.grads(), flat.views(curvature))]
-        name = next((name for name, wrong in zip(flat.names, bad, strict=True) if wrong), flat.names[0])
+        name = flat.names[0]  # if none is to blame alone: finite numbers whose sum is not
+        for candidate, grad, seen in zip(flat.names, flat.grads(), flat.views(curvature), strict=True):
+            if not bool((grad + seen).isfinite().all()):
+                name = candidate
+                break
         raise FloatingPointError(
             f"step {self.steps}: the gradient of parameter {name!r} is NaN, infinite or beyond all measure; the "
             "parameters are unchanged. Check the loss and the inputs for extreme values, or lower the learning rate"
@@ -261,6 +267,7 @@ class Natural(Optimizer):
     def _layout(self) -> list[FlatGroup]:
         """The flat vectors of all parameters that are trained now, under the present temperature and prior."""
         params = [p for group in self.param_groups for p in group["params"]]
+        # What makes the vectors stale: a parameter frozen or freed, a module moved to another device or dtype.
         trained = [(p.dtype, p.device) if p.requires_grad else None for p in params]
         if trained != self._trained:
             check_dtypes(params)
@@ -274,7 +281,7 @@ class Natural(Optimizer):
 
     @property
     def means(self) -> Parameters:
-        """The means by name: that of `named_parameters`, if the optimiser was given those, else the place."""
+        """The means by name: that of `named_parameters`, if the optimiser was given those, else the index."""
         return {name: p.detach() for flat in self._ready() for name, p in zip(flat.names, flat.params, strict=True)}
 
     @property
@@ -282,8 +289,8 @@ class Natural(Optimizer):
         """σ = 1/√(λ(h + δ)) by name."""
         found: Parameters = {}
         for flat in self._ready():
-            spread = flat.precision.mul(flat.examples).rsqrt_()
-            found |= dict(zip(flat.names, flat.views(spread), strict=True))
+            deviations = flat.precision.mul(flat.examples).rsqrt_()
+            found |= dict(zip(flat.names, flat.views(deviations), strict=True))
         return found
 
     def _ready(self) -> list[FlatGroup]:
@@ -304,23 +311,11 @@ class Natural(Optimizer):
         Frozen parameters are shared with the module, all else is copied.
         """
         deviations = self.deviations
-        spread = {
-            id(p): deviations[name] for flat in self._flats for p, name in zip(flat.params, flat.names, strict=True)
-        }
-        own = {name: id(p) for name, p in model.named_parameters()}
-        twin = modules.twin(model, [p for p in modules.frozen(model).values() if id(p) not in spread])
-        mean: Parameters = {}
-        others: Parameters = {}
-        for name, p in twin.named_parameters():
-            if own[name] in spread:
-                mean[name] = p.requires_grad_().detach().clone()
-            elif p.requires_grad:
-                others[name] = p
-        if not mean:
-            raise ValueError("the optimiser trains none of the model's parameters: pass the model it was made for")
-        precision = modules.flatten({name: spread[own[name]].detach() for name in mean}).pow(-2)
-        about = Context(twin, likelihoods.choose(likelihood), scaling or Scaling())
-        return Gaussian(mean, Diagonal(precision), modules.copies(others | dict(twin.named_buffers())), about)
+        found = {}
+        for flat in self._flats:
+            for p, name in zip(flat.params, flat.names, strict=True):
+                found[id(p)] = deviations[name].detach()
+        return gaussian_over(found, Context(model, likelihoods.choose(likelihood), scaling or Scaling()))
 
     def state_dict(self) -> dict[str, Any]:
         """What torch's optimisers have, and where steps and noise stand."""
@@ -345,36 +340,12 @@ class Natural(Optimizer):
     def _check_shapes(self, state_dict: dict[str, Any]) -> None:
         """Refuse a state of other parameters before anything is loaded."""
         params = [p for group in self.param_groups for p in group["params"]]
-        places = [place for group in state_dict["param_groups"] for place in group["params"]]
-        if len(params) != len(places):
-            raise ValueError(f"the state is of {len(places)} parameters, the optimiser has {len(params)}")
-        for p, place in zip(params, places, strict=True):
-            saved = state_dict["state"].get(place, {}).get("precision")
+        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
+        if len(params) != len(indices):
+            raise ValueError(f"the state is of {len(indices)} parameters, the optimiser has {len(params)}")
+        for p, index in zip(params, indices, strict=True):
+            saved = state_dict["state"].get(index, {}).get("precision")
             if saved is not None and saved.shape != p.shape:
                 raise ValueError(
-                    f"the state of parameter {place} has shape {list(saved.shape)}, the parameter {list(p.shape)}"
+                    f"the state of parameter {index} has shape {list(saved.shape)}, the parameter {list(p.shape)}"
                 )
-
-
-def check(group: dict[str, Any]) -> None:
-    """Refuse settings that make no sense."""
-    for name in ("ess", "temperature", "augmentation", "hess_init", "clip_radius"):
-        bounded = name != "clip_radius"
-        if name == "hess_init" and group[name] is None:
-            continue
-        if not (isinstance(group[name], Real) and group[name] > 0 and not (bounded and math.isinf(group[name]))):
-            raise ValueError(f"{name} must be positive{' and finite' if bounded else ''}, not {group[name]!r}")
-    for name in ("weight_decay", "prior_mean"):
-        if isinstance(group[name], Sequence):
-            check_by_parameter(name, group)
-    for name in ("lr", "weight_decay", "damping", "tempering"):
-        if isinstance(group[name], Sequence):
-            continue
-        if not (isinstance(group[name], Real) and 0 <= group[name] < math.inf):
-            raise ValueError(f"{name} must be at least 0 and finite, not {group[name]!r}")
-    centre = group["prior_mean"]
-    if not isinstance(centre, Sequence) and not (isinstance(centre, Real) and math.isfinite(centre)):
-        raise ValueError(f"prior_mean must be a finite number, not {group['prior_mean']!r}")
-    betas = group["betas"]
-    if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
-        raise ValueError(f"betas must be two numbers in [0, 1), not {betas!r}")

@@ -1,4 +1,4 @@
-"""Fit and resume.
+"""Fit.
 
 Randomness is a function of the seed and of where the fit stands: the order of an epoch of (seed, epoch), the noise of
 a step of (seed, step), and of the process for noise of its own. A checkpoint therefore needs no generator state, and a
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import __version__, likelihoods, methods, modules, naming, priors, processes, seeds
-from bayesrule.data import Batch, Data, Scaling, as_data
+from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Learner, Logs, Method, Noise, Plan
@@ -106,48 +106,14 @@ def fit(
         scaling,
     )
     folder = Folder(out) if isinstance(out, str | Path) else out
-    run = _Fit.create(model, data, settings, val, callbacks, folder)
+    run = Fit.create(model, data, settings, val, callbacks, folder)
     if folder is not None and not processes.rank():
         folder.claim()
     return run.go()
 
 
-@processes.joined()
-def resume(
-    out: str | Path | Folder, model: nn.Module, train: Any, val: Any = None, callbacks: Sequence[Callback] = ()
-) -> Posterior:
-    """Continue the fit whose checkpoint is in ``out``: the result is bit-equal to that of an uninterrupted run.
-
-    Method, prior, seed and all other settings come from the checkpoint; model and data must be those of the run.
-    """
-    folder = Folder(out) if isinstance(out, str | Path) else out
-    done = folder.finished(model)
-    saved = folder.saved() if done is None else done.info
-    data = as_data(train)
-    scaling = saved["settings"]["scaling"] if done is None else saved["scaling"]
-    if scaling is not None:
-        data = data.scaled(Scaling.from_state(scaling))
-    if data.fingerprint() != saved["data"]:
-        raise ValueError(f"{folder.path}: the training data are not those of the run; a resumed fit needs the same")
-    if done is not None:
-        return done
-    difference = modules.difference(saved["signature"], modules.signature(model))
-    if difference:
-        raise ValueError(f"{folder.path}: the checkpoint does not fit the model: {difference}")
-    if modules.digests(modules.frozen(model)) != saved["frozen"]:
-        raise ValueError(f"{folder.path}: the model's frozen parameters are not those of the run; load them first")
-    settings = FitSettings.from_state(saved["settings"])
-    if (settings.val == DATA) == (val is None):
-        raise ValueError(f"{folder.path}: pass val=(X, y) to resume if and only if the run was started with it")
-    run = _Fit.create(model, data, settings, val, callbacks, folder)
-    if run.fingerprints["val"] != saved["val"]:
-        raise ValueError(f"{folder.path}: val is not that of the run; a resumed fit needs the same")
-    run.restore(saved)
-    return run.go()
-
-
 @dataclass
-class _Fit:
+class Fit:
     """One fit: what it is made of, and where it stands."""
 
     task: Task
@@ -176,7 +142,7 @@ class _Fit:
         val: Any,
         callbacks: Sequence[Callback],
         folder: Folder | None,
-    ) -> _Fit:
+    ) -> Fit:
         """Everything checked, the method started."""
         task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.autocast)
         needs = settings.method.needs(task, settings.epochs)
@@ -206,7 +172,7 @@ class _Fit:
         """All epochs that are left, then the posterior."""
         if self.step == 0 and self.folder is not None:
             self._checkpoint()
-        # with nothing to save, and nobody who would wait, a signal is obeyed at once
+        # With nothing to save, and no other process that would wait, a signal is obeyed at once.
         watching = nullcontext() if self.folder is None and self.count == 1 else on_sigterm()
         with seeds.untouched(self.task.device), watching as termination:
             while self.step < self.plan.steps and not (self.stop and self.step % self.plan.steps_per_epoch == 0):
@@ -219,9 +185,11 @@ class _Fit:
 
     def _epoch(self, epoch: int, termination: Termination | None) -> None:
         """What is left of one epoch."""
-        began = time.perf_counter() - self.seconds
+        began = time.perf_counter() - self.seconds  # so that the time of a resumed fit goes on from the checkpoint's
         batches = self.task.data.batches(self.plan.batch_size, mixed(self.settings.seed, ORDER, epoch))
         done = self.step - epoch * self.plan.steps_per_epoch
+        # A resumed fit draws the batches that it has seen and drops them: their order, and what a loader augments by
+        # torch's generator, are then those of the fit that was cut.
         for batch in islice(batches, done, None):
             mine = batch if self.count == 1 else batch.share(self.rank, self.count)
             logs = self._learn(mine.to(self.task.device), epoch)
@@ -235,7 +203,7 @@ class _Fit:
 
     def _learn(self, batch: Batch, epoch: int) -> Logs:
         """One step of the learner; what breaks it is said with the step."""
-        seed, own = self.settings.seed, (self.rank,) if self.rank else ()
+        seed, own = self.settings.seed, (self.rank,) if self.rank else ()  # the first of many draws like one alone
         self.noise.seed(mixed(seed, SHARED, self.step), mixed(seed, NOISE, self.step, *own))
         try:
             logs = self.learner.step(batch)
@@ -251,6 +219,7 @@ class _Fit:
         """Add the logs of the last steps up, and refuse a loss among them that is not finite."""
         if not self.unread:
             return
+        # one transfer for all numbers of all steps: each read of its own would wait for the device
         values = iter(torch.stack([value for logs in self.unread for value in logs.values()]).tolist())
         for step, logs in enumerate(self.unread, self.step - len(self.unread)):
             for name in logs:
@@ -279,9 +248,9 @@ class _Fit:
                 history[-1]["val_nll"] = -float(posterior.predict(self.held.x).log_prob(self.held.y).mean())
         if self.callbacks:
             progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, LazyLogs(logs), history)
-            answers = [callback(progress) for callback in self.callbacks]
+            answers = [callback(progress) for callback in self.callbacks]  # each is called, whatever others answer
             self.stop = self.stop or any(answers)
-        if ended and self.count > 1:
+        if ended and self.count > 1:  # one process that stopped alone would leave the others waiting
             self.stop = processes.any_of(self.stop)
 
     def _known(self, ask: Callable[[], Posterior]) -> Posterior:
@@ -305,7 +274,7 @@ class _Fit:
         if self.folder is None or self.rank:
             return
         learner = self.learner.state_dict()
-        self._check_finite(learner)
+        self._check_finite(learner)  # before it replaces one that is good
         self.folder.save(
             {
                 "settings": self.settings.state(),
