@@ -97,7 +97,9 @@ def _decode(node: Any, tensors: dict[str, Tensor]) -> Tree:
     if kind == "dict":
         return {_decode(k, tensors): _decode(v, tensors) for k, v in body}
     items = [_decode(v, tensors) for v in body]
-    return tuple(items) if kind == "tuple" else items
+    if kind == "tuple":
+        return tuple(items)
+    return items
 
 
 def _digest(kind: str, skeleton: str, tensors: dict[str, Tensor]) -> str:

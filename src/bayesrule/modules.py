@@ -107,7 +107,11 @@ class NotOneTensor(TypeError):
 
 def arguments(x: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What a module is called with for these inputs."""
-    return (x if isinstance(x, tuple) else () if isinstance(x, dict) else (x,)), (x if isinstance(x, dict) else {})
+    if isinstance(x, tuple):
+        return x, {}
+    if isinstance(x, dict):
+        return (), x
+    return (x,), {}
 
 
 def run(module: nn.Module, state: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

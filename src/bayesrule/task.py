@@ -61,7 +61,7 @@ class Task:
         _check_parameters(model)
         data = as_data(train).to(modules.dtype_of(model))
         batch, outputs = _peek(model, data)
-        chosen = likelihoods.choose(likelihood) if likelihood is not None else likelihoods.infer(outputs, batch.y)
+        chosen = likelihoods.infer(outputs, batch.y) if likelihood is None else likelihoods.choose(likelihood)
         if data.scaling.targets is not None and not chosen.rescales_targets:
             raise ValueError(
                 f"the data's targets are standardised, but {chosen} counts in its own units: "

@@ -80,7 +80,9 @@ class Learner(ABC):
         posterior goes to `context` as diagnostics.
         """
         posterior = self.posterior()
-        return posterior if held is None else match(posterior, held)
+        if held is None:
+            return posterior
+        return match(posterior, held)
 
 
 class Method(Named, ABC):

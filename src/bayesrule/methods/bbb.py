@@ -88,9 +88,11 @@ class VariationalLearner(GradientLearner):
     network: Variational
 
     def __init__(self, task: Task, plan: Plan, network: Variational, method: BBB, groups: tuple[Group, Group]) -> None:
+        means, deviations = Trained.by(groups[0], [network.mean]), Trained.by(groups[1], [network.rho])
         span = method.alternate
-        means = Trained.by(groups[0], [network.mean], (lambda epoch: epoch // span % 2 == 0) if span else None)
-        deviations = Trained.by(groups[1], [network.rho], (lambda epoch: epoch // span % 2 == 1) if span else None)
+        if span:
+            means = means._replace(turn=lambda epoch: epoch // span % 2 == 0)
+            deviations = deviations._replace(turn=lambda epoch: epoch // span % 2 == 1)
         super().__init__(task, plan, network, [means, deviations])
         self.method = method
         self.shares = kl_weights(plan.steps_per_epoch, method.kl_ratio) * plan.steps_per_epoch
@@ -100,16 +102,22 @@ class VariationalLearner(GradientLearner):
         share = float(self.shares[self.steps % self.plan.steps_per_epoch])
         if self.method.samples == 1:
             return self._draw(batch, share)
-        draws = [self._draw(batch, share) for _ in range(self.method.samples)]
-        loss = torch.stack([loss for loss, _ in draws]).mean()
-        logs = {name: torch.stack([logs[name] for _, logs in draws]).mean() for name in draws[0][1]}
-        return loss, logs
+        losses: list[Tensor] = []
+        logged: dict[str, list[Tensor]] = {}
+        for _ in range(self.method.samples):
+            loss, logs = self._draw(batch, share)
+            losses.append(loss)
+            for name, value in logs.items():
+                logged.setdefault(name, []).append(value)
+        return torch.stack(losses).mean(), {name: torch.stack(values).mean() for name, values in logged.items()}
 
     def _draw(self, batch: Batch, share: float) -> tuple[Tensor, Logs]:
         nll = self.task.nll(self.task.outputs(self.network, batch.x), batch.y, self.likelihood)
         loss, divergence = self.network.terms(nll, share * self.task.weight)
         logs = {"loss": loss.detach(), "nll": nll.detach(), "penalty": self.task.weight * divergence.detach()}
-        return loss, logs | (self._by_layer() if self.method.by_layer else {})
+        if self.method.by_layer:
+            logs |= self._by_layer()
+        return loss, logs
 
     def _by_layer(self) -> Logs:
         layers: Logs = {}

@@ -89,7 +89,9 @@ class EnsembleLearner(Learner):
     def conclude(self, held: Batch | None) -> Posterior:
         """Each member by itself, and then what is unknown of the pooled likelihood."""
         mixture = self._mixture([member.conclude(held) for member in self.members])
-        return mixture if held is None else match(mixture, held)
+        if held is None:
+            return mixture
+        return match(mixture, held)
 
     def _mixture(self, parts: list[Posterior]) -> Mixture:
         pooled = self.task.likelihood.pooled([part.likelihood for part in parts])

@@ -34,9 +34,9 @@ class Trained(NamedTuple):
     turn: Callable[[int], bool] | None = None
 
     @classmethod
-    def by(cls, group: Group, parameters: Iterable[Tensor], turn: Callable[[int], bool] | None = None) -> Trained:
+    def by(cls, group: Group, parameters: Iterable[Tensor]) -> Trained:
         """Parameters trained as a group says."""
-        return cls(group.build(parameters), group.full_rate, schedule(group.schedule), turn)
+        return cls(group.build(parameters), group.full_rate, schedule(group.schedule))
 
 
 class GradientLearner(Learner):
@@ -102,20 +102,28 @@ class GradientLearner(Learner):
 
     def _share(self, logs: Logs) -> None:
         """Average over processes: gradients, but for optimisers that do so themselves, running statistics and logs."""
-        plain = [optimizer for optimizer in self.optimizers if not isinstance(optimizer, Natural)]
-        learnt = [p.grad for optimizer in plain for group in optimizer.param_groups for p in group["params"]]
-        statistics = [b for b in self.network.buffers() if b.is_floating_point()]
-        processes.average([*(g for g in learnt if g is not None), *statistics, *logs.values()])
+        # One message for all of it. Statistics of BatchNorm are those of each process's share of the batch: their mean
+        # is what a posterior that all hold alike needs. Counters are whole numbers, and the same everywhere.
+        tensors = [*logs.values(), *(b for b in self.network.buffers() if b.is_floating_point())]
+        for optimizer in self.optimizers:
+            if isinstance(optimizer, Natural):
+                continue
+            for group in optimizer.param_groups:
+                tensors += [p.grad for p in group["params"] if p.grad is not None]
+        processes.average(tensors)
 
     @property
     def likelihood(self) -> Likelihood:
         """p(y|f) with what is learnt of it so far."""
-        return self.task.likelihood.with_unknowns(self.unknowns) if self.unknowns else self.task.likelihood
+        if not self.unknowns:
+            return self.task.likelihood
+        return self.task.likelihood.with_unknowns(self.unknowns)
 
     def learnt(self) -> Likelihood:
         """The likelihood as it stands, apart from the graph."""
-        known = self.task.likelihood
-        return known.with_unknowns(modules.copies(self.unknowns)) if self.unknowns else known
+        if not self.unknowns:
+            return self.task.likelihood
+        return self.task.likelihood.with_unknowns(modules.copies(self.unknowns))
 
     def state_dict(self) -> Tree:
         """Network, unknowns, the optimisers' states, and the step."""
@@ -140,9 +148,10 @@ class GradientLearner(Learner):
 def _check_apart(optimizers: Sequence[Optimizer]) -> None:
     seen: dict[int, int] = {}
     for number, optimizer in enumerate(optimizers):
-        for p in (p for group in optimizer.param_groups for p in group["params"]):
-            if seen.setdefault(id(p), number) != number:
-                raise ValueError(
-                    f"groups {seen[id(p)]} and {number} share a parameter of shape {list(p.shape)}: "
-                    "each parameter belongs to one group"
-                )
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                if seen.setdefault(id(p), number) != number:
+                    raise ValueError(
+                        f"groups {seen[id(p)]} and {number} share a parameter of shape {list(p.shape)}: "
+                        "each parameter belongs to one group"
+                    )

@@ -87,7 +87,9 @@ class Laplace(Method):
                 f"tune_every must be 0 unless the evidence tunes, not {self.tune_every} with tune={self.tune!r}"
             )
         if self.subset not in (None, "all", "last-layer"):
-            names = self.subset.split(",") if isinstance(self.subset, str) else self.subset or ()
+            names = self.subset or ()
+            if isinstance(names, str):  # from a command line
+                names = tuple(names.split(","))
             if not names:
                 raise ValueError("subset must name at least one parameter or layer, not none; 'all' takes all of them")
             object.__setattr__(self, "subset", tuple(name.strip() for name in names))
@@ -120,7 +122,8 @@ class Laplace(Method):
         """The subset, if it is given or not."""
         if self.subset is not None:
             return self.subset
-        return "all" if sum(p.numel() for p in parameters.values()) <= FEW else "last-layer"
+        count = sum(p.numel() for p in parameters.values())
+        return "all" if count <= FEW else "last-layer"
 
     def tunes_on_held_out(self, task: Task) -> bool:
         """Whether held-out data tune the precision, if there are any."""
@@ -174,7 +177,9 @@ class LaplaceLearner(Learner):
             return end.tuned_on(held)
         if self.method.tune in (None, "evidence"):
             return end.under(end.evidence.tuned(self._grouping))
-        return end.under(neutral) if held is None else end.matched(neutral, held)
+        if held is not None:
+            return end.matched(neutral, held)
+        return end.under(neutral)
 
     def _point(self, network: nn.Module) -> Posterior:
         """One network, with the noise about it on all training data."""

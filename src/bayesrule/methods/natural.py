@@ -93,7 +93,10 @@ def prior_groups(task: Task, network: nn.Module, method: _NaturalMethod) -> list
             apart["params"].append((name, p))
             apart["weight_decay"].append(decay)
             apart["prior_mean"].append(mean)
-    return [*together.values(), apart] if apart["params"] else list(together.values())
+    found = list(together.values())
+    if apart["params"]:
+        found.append(apart)
+    return found
 
 
 class NaturalLearner(GradientLearner):
@@ -132,6 +135,7 @@ class NaturalLearner(GradientLearner):
         grads = torch.autograd.grad(loss, [*weights, *unknowns], create_graph=True, allow_unused=True)
         for p, grad in zip(weights, grads, strict=False):
             p.grad = grad
+        # `sampled` has cleared the weights' gradients, but those of the unknowns add up over the draws of a step.
         for p, grad in zip(unknowns, grads[len(weights) :], strict=True):
             p.grad = grad.detach() if p.grad is None else p.grad + grad.detach()
 

@@ -75,7 +75,8 @@ class CosineToConstant(Schedule):
 
     def at(self, done: float, history: History) -> float:
         """The rise times the fall."""
-        fall = Cosine(warm_up=0)(min(done / self.burn_in, 1.0) if self.burn_in else 1.0)
+        burnt_in = min(done / self.burn_in, 1.0) if self.burn_in else 1.0
+        fall = Cosine(warm_up=0)(burnt_in)
         return WarmUp()(done) * (self.level + (1 - self.level) * fall)
 
 
@@ -134,7 +135,9 @@ class SWAGLearner(Learner):
         if self.count < 2 or not modules.has_batch_norm(self.base.network):
             return super().conclude(held)
         particles = self._particles(self._gaussian())
-        return particles if held is None else match(particles, held)
+        if held is None:
+            return particles
+        return match(particles, held)
 
     def _gaussian(self) -> Gaussian:
         network, task = self.base.network, self.base.task

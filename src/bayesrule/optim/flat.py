@@ -86,8 +86,11 @@ class FlatGroup:
         if before is not None and before[0] is decay and before[1] is mean and before[2] == temperature:
             return
         self._prior = decay, mean, temperature
-        self.centre = self._vector(mean) if isinstance(mean, Sequence) else mean
-        decayed = temperature * (self._vector(decay) if isinstance(decay, Sequence) else decay)
+        if isinstance(mean, Sequence):
+            mean = self._vector(mean)
+        if isinstance(decay, Sequence):
+            decay = self._vector(decay)
+        self.centre, decayed = mean, decay * temperature
         moved = self.precision + (decayed - self.decay)
         torch.where(moved > 0, moved, self.precision, out=self.precision)
         self.decay = decayed
@@ -119,7 +122,9 @@ class FlatGroup:
         """The gradients of all parameters; zero for one that the loss does not depend on."""
         found = []
         for p, name in zip(self.params, self.names, strict=True):
-            grad = torch.zeros_like(p) if p.grad is None else p.grad
+            grad = p.grad
+            if grad is None:
+                grad = torch.zeros_like(p)
             if grad.layout != torch.strided:
                 raise TypeError(f"the gradient of parameter {name!r} is sparse: use Embedding(..., sparse=False)")
             found.append(grad)
@@ -158,7 +163,9 @@ class FlatGroup:
         if not isinstance(pull, Tensor) and not isinstance(centre, Tensor):
             for p, g, out in zip(self.params, slopes, outs, strict=True):
                 torch.add(g, p, alpha=pull, out=out)
-            return self.weights.sub_(pull * centre) if centre else self.weights
+            if centre:
+                self.weights.sub_(pull * centre)
+            return self.weights
         for p, out in zip(self.params, outs, strict=True):
             out.copy_(p)
         self.weights.sub_(centre).mul_(pull)

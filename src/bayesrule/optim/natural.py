@@ -152,7 +152,9 @@ class Natural(Optimizer):
         # rate is divided by it: the same step without a pass over a vector.
         share = 1 - beta ** (self.steps + 1)
         rate = group["lr"] * (group["hess_init"] + flat.decay) / share
-        by = flat.precision + group["damping"] if group["damping"] else flat.precision
+        by = flat.precision
+        if group["damping"]:
+            by = by + group["damping"]
         flat.descend(flat.pulled(slopes, flat.decay * share), by, rate, group["clip_radius"] * share)
 
     @contextmanager
@@ -187,14 +189,18 @@ class Natural(Optimizer):
         for flat in flats:
             for p in flat.params:
                 p.grad = None
-        for index, flat in enumerate(flats if self.noisy else ()):
-            cycle = self.refresh if len(flat.noise) >= LARGE else min(self.refresh, 2)
-            number, within = divmod(self.draws, cycle)
+        self.draws += 1
+        if not self.noisy:
+            return
+        for index, flat in enumerate(flats):
+            cycle = self.refresh
+            if len(flat.noise) < LARGE:  # turned noise of few weights would soon meet itself
+                cycle = min(cycle, 2)
+            number, within = divmod(self.draws - 1, cycle)
             # Each process draws its own noise: averages over processes are averages over draws.
             key = self.seed, processes.rank(), index, number
             offset = mixed(*key, within // 2) if within > 1 else 0
             flat.draw(mixed(*key), offset, negative=within % 2 == 1)
-        self.draws += 1
 
     @torch.no_grad()
     def _collect(self, flats: Sequence[FlatGroup]) -> None:

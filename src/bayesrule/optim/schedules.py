@@ -143,8 +143,11 @@ class Plateau(Schedule):
         best, waited, falls = math.inf, 0, 0
         for epoch, logs in enumerate(history):
             value = self._value(logs, epoch)
-            better = value < (best - self.threshold * abs(best) if best < math.inf else math.inf)
-            best, waited = (value, 0) if better else (best, waited + 1)
+            # the first epoch is always better: inf − threshold·inf would be NaN
+            if best == math.inf or value < best - self.threshold * abs(best):
+                best, waited = value, 0
+            else:
+                waited += 1
             if waited > self.patience:
                 falls, waited = falls + 1, 0
         return self.factor**falls

@@ -60,7 +60,9 @@ class Folder:
 
     def finished(self, model: nn.Module) -> Posterior | None:
         """The posterior, if the run got that far."""
-        return load(self.posterior, model) if self.posterior.exists() else None
+        if not self.posterior.exists():
+            return None
+        return load(self.posterior, model)
 
 
 class Termination:

@@ -41,26 +41,33 @@ def hold_out(task: Task, share: float | None, seed: int) -> tuple[Task, Batch | 
     Data behind a loader are not cut.
     """
     n, data = task.data.n, task.data
-    if share is None:
-        share = max(0.1, min(0.2, ENOUGH / n)) if n >= FEWEST else 0.0
+    if share is None and n < FEWEST:
+        share = 0.0
+    elif share is None:
+        share = max(0.1, min(0.2, ENOUGH / n))
     elif not 0 <= share < 1:
         raise ValueError(f"val must be held-out data (X, y), or a share of the training data in [0, 1), not {share}")
     elif share and not isinstance(data, Arrays):
         raise ValueError(f"val={share} cannot be cut from data behind a loader: give held-out data, val=(X, y)")
     if share == 0 or not isinstance(data, Arrays):
         return task, None
-    rest, held = splits.hold_out(data.y.cpu() if data.y.ndim == 1 else torch.zeros(n), share, seed)
+    # one label for each example: the cut is stratified by it; anything else is cut as if all were alike
+    strata = data.y.cpu() if data.y.ndim == 1 else torch.zeros(n)
+    rest, held = splits.hold_out(strata, share, seed)
     return replace(task, data=data.take(rest)), data.take(held).raw()
 
 
 def check_held_out(task: Task, held: Batch) -> None:
     """Refuse held-out data that do not fit the task, before any training."""
     scaling = task.data.scaling
-    x = inputs.each(lambda t: t[:1], held.x)
-    x = x if scaling.inputs is None else inputs.each(scaling.inputs.forward, x)
+    x = inputs.each(lambda t: t[:1], held.x)  # one example is enough for the shape of the outputs
+    if scaling.inputs is not None:
+        x = inputs.each(scaling.inputs.forward, x)
     x = inputs.each(lambda t: t.to(task.device), inputs.to(x, modules.dtype_of(task.model)))
     buffers = modules.copies(dict(task.model.named_buffers()))  # which a pass may change
     with torch.no_grad():
         outputs = modules.try_call(task.model, x, state=buffers or None)
-    y = held.y if scaling.targets is None else scaling.targets.forward(held.y)
+    y = held.y
+    if scaling.targets is not None:
+        y = scaling.targets.forward(y)
     task.likelihood.check(outputs.expand(len(held.y), *outputs.shape[1:]), y)

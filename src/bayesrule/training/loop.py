@@ -92,14 +92,17 @@ def fit(
     if isinstance(prior, Posterior):
         model, data, likelihood, prior = continue_from(prior, model, data, likelihood)
         scaling = data.scaling
-    size = default_batch_size(data.n) if batch_size is None else batch_size
+    if batch_size is None:
+        batch_size = default_batch_size(data.n)
+    if epochs is None:
+        epochs = default_epochs(data.steps(batch_size))
     settings = FitSettings(
         naming.choose("method", method, methods.AVAILABLE, Method),
         None if likelihood is None else likelihoods.choose(likelihood),
         None if prior is None else priors.choose(prior),
         temperature,
-        default_epochs(data.steps(size)) if epochs is None else epochs,
-        size,
+        epochs,
+        batch_size,
         seed,
         val if val is None or isinstance(val, int | float) else DATA,
         autocast,
@@ -161,10 +164,11 @@ class Fit:
         with seeds.untouched(task.device):
             noise.seed(mixed(seed, START), mixed(seed, START, 1 + rank))
             learner = settings.method.start(task, plan, noise)
-        fingerprints = {
-            "data": None if folder is None else data.fingerprint(),
-            "val": as_data(val).fingerprint() if folder is not None and settings.val == DATA else None,
-        }
+        fingerprints: dict[str, str | None] = {"data": None, "val": None}
+        if folder is not None:
+            fingerprints["data"] = data.fingerprint()
+            if settings.val == DATA:
+                fingerprints["val"] = as_data(val).fingerprint()
         many = processes.count()
         return cls(task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many)
 
@@ -191,8 +195,9 @@ class Fit:
         # A resumed fit draws the batches that it has seen and drops them: their order, and what a loader augments by
         # torch's generator, are then those of the fit that was cut.
         for batch in islice(batches, done, None):
-            mine = batch if self.count == 1 else batch.share(self.rank, self.count)
-            logs = self._learn(mine.to(self.task.device), epoch)
+            if self.count > 1:
+                batch = batch.share(self.rank, self.count)
+            logs = self._learn(batch.to(self.task.device), epoch)
             self.seconds = time.perf_counter() - began
             self._tell(logs, epoch)
             ending = termination is not None and processes.any_of(termination.requested)
@@ -233,7 +238,9 @@ class Fit:
         self.unread = []
 
     def _last_good(self) -> str:
-        return "" if self.folder is None else f"; the last good checkpoint is {self.folder.checkpoint}"
+        if self.folder is None:
+            return ""
+        return f"; the last good checkpoint is {self.folder.checkpoint}"
 
     def _tell(self, logs: Logs, epoch: int) -> None:
         """Close the epoch where it ends, call the callbacks, and note if one asks to stop."""
@@ -325,4 +332,6 @@ def _finite(tree: Tree, known: Collection[str] = ()) -> bool:
         return not tree.is_floating_point() or bool(tree.isfinite().all())
     if isinstance(tree, dict):
         return all(_finite(value, known) for name, value in tree.items() if name not in known)
-    return all(_finite(value, known) for value in tree) if isinstance(tree, list | tuple) else True
+    if isinstance(tree, list | tuple):
+        return all(_finite(value, known) for value in tree)
+    return True

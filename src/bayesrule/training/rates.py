@@ -88,7 +88,9 @@ def range_test(
     if steps < 2 * WINDOW:
         raise ValueError(f"steps must be at least {2 * WINDOW}, not {steps}")
     task = Task.create(model, train, likelihood, prior)
-    plan = Plan(1, steps, default_batch_size(task.data.n) if batch_size is None else batch_size)
+    if batch_size is None:
+        batch_size = default_batch_size(task.data.n)
+    plan = Plan(1, steps, batch_size)
     noise = Noise.on(task.device)
     with seeds.untouched(task.device):
         noise.seed(shared=seed, own=seed)
@@ -127,7 +129,8 @@ def _losses(learner: GradientLearner, batches: Iterator[Batch]) -> Iterator[floa
         recent = [*recent, loss][-WINDOW:]
         level = sum(recent) / len(recent)
         if len(recent) == WINDOW:
-            first = level if math.isnan(first) else first
+            if math.isnan(first):
+                first = level
             best = min(best, level)
             if level - best > BROKEN * max(first - best, 0.1 * abs(first)):
                 return

@@ -27,9 +27,13 @@ def resume(
     """
     folder = Folder(out) if isinstance(out, str | Path) else out
     done = folder.finished(model)
-    saved = folder.saved() if done is None else done.info
+    if done is None:
+        saved = folder.saved()
+        scaling = saved["settings"]["scaling"]
+    else:
+        saved = done.info
+        scaling = saved["scaling"]
     data = as_data(train)
-    scaling = saved["settings"]["scaling"] if done is None else saved["scaling"]
     if scaling is not None:
         data = data.scaled(Scaling.from_state(scaling))
     if data.fingerprint() != saved["data"]:

@@ -71,7 +71,9 @@ def default_batch_size(n: int) -> int:
     >>> [default_batch_size(n) for n in (20, 200, 2000, 60_000)]
     [8, 20, 32, 128]
     """
-    return 128 if n >= 10_000 else min(max(n // 10, 8), 32)
+    if n >= 10_000:
+        return 128
+    return min(max(n // 10, 8), 32)
 
 
 def default_epochs(steps: int) -> int:
