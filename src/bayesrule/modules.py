@@ -78,7 +78,10 @@ def freeze_like(module: nn.Module, known: Mapping[str, str]) -> str | None:
     for name, p in given.items():
         p.requires_grad_(name not in known)
     found = digests({name: given[name] for name in known})
-    return next((name for name in known if found[name] != known[name]), None)
+    for name, digest in known.items():
+        if found[name] != digest:
+            return name
+    return None
 
 
 def copies(tensors: Mapping[str, Tensor]) -> Parameters:
@@ -156,8 +159,10 @@ def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
 def unflatten(vector: Tensor, like: Mapping[str, Tensor]) -> Parameters:
     """Undo `flatten`: views of the last dimension of ``vector`` in the names and shapes of ``like``."""
     pieces = torch.split(vector, [t.numel() for t in like.values()], dim=-1)
-    lead = vector.shape[:-1]
-    return {name: piece.view((*lead, *t.shape)) for (name, t), piece in zip(like.items(), pieces, strict=True)}
+    found = {}
+    for (name, t), piece in zip(like.items(), pieces, strict=True):
+        found[name] = piece.view((*vector.shape[:-1], *t.shape))
+    return found
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:
@@ -173,7 +178,11 @@ def device_of(module: nn.Module) -> torch.device:
 def signature(module: nn.Module) -> dict[str, str]:
     """Shape and dtype of everything in the module's state, by name: what must agree for a file to fit."""
     state = dict(module.named_parameters()) | dict(module.named_buffers())
-    return {name: f"{list(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in sorted(state.items())}
+    found = {}
+    for name, t in sorted(state.items()):
+        dtype = str(t.dtype).removeprefix("torch.")
+        found[name] = f"{list(t.shape)} {dtype}"
+    return found
 
 
 def difference(saved: Mapping[str, str], given: Mapping[str, str], where: str = "the file") -> str | None:
@@ -201,8 +210,13 @@ def has_batch_norm(module: nn.Module) -> bool:
 
 def _batch_norms(module: nn.Module) -> list[_BatchNorm]:
     """Layers with running statistics that follow the weights: not those that are frozen."""
-    layers = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
-    return [m for m in layers if not m.affine or m.weight.requires_grad or m.bias.requires_grad]
+    found = []
+    for layer in module.modules():
+        if not isinstance(layer, _BatchNorm) or not layer.track_running_stats:
+            continue
+        if not layer.affine or layer.weight.requires_grad or layer.bias.requires_grad:
+            found.append(layer)
+    return found
 
 
 @torch.no_grad()
@@ -224,7 +238,7 @@ def refresh_batch_norm(module: nn.Module, batches: Iterable[Inputs]) -> None:
 
 def reinitialise(module: nn.Module) -> None:
     """Draw all trainable parameters anew, in place, by each layer's own ``reset_parameters``; frozen layers stay."""
-    kept = {name: p.detach().clone() for name, p in module.named_parameters() if not p.requires_grad}
+    kept = copies(frozen(module))  # a layer that is frozen in part is drawn whole
     for name, layer in module.named_modules():
         own = [p for p, value in layer.named_parameters(recurse=False) if value.requires_grad]
         reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)

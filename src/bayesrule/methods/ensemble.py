@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from bayesrule import modules
 from bayesrule.data import Batch
@@ -70,8 +71,11 @@ class EnsembleLearner(Learner):
 
     def step(self, batch: Batch) -> Logs:
         """One step of every member; the logs are averages."""
-        logs = [member.step(batch) for member in self.members]
-        return {key: torch.stack([entry[key] for entry in logs]).mean() for key in logs[0]}
+        logged: dict[str, list[Tensor]] = {}
+        for member in self.members:
+            for name, value in member.step(batch).items():
+                logged.setdefault(name, []).append(value)
+        return {name: torch.stack(values).mean() for name, values in logged.items()}
 
     def state_dict(self) -> Tree:
         """The members' states."""

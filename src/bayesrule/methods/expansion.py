@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from bayesrule.curvature.evidence import Grouping, group, rescaled
 from bayesrule.data import Batch, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import context
+from bayesrule.modules import Parameters
 from bayesrule.posteriors import Gaussian, Linearised, Posterior, match
 from bayesrule.priors import Prior, Structured
 from bayesrule.task import Task
@@ -45,12 +46,16 @@ class Expansion:
     predictive: str
 
     @cached_property
+    def weights(self) -> Parameters:
+        """The weights that are uncertain, in the order of the curvature."""
+        every = modules.parameters(self.network)
+        return {name: every[name] for name in self.found.shapes}
+
+    @cached_property
     def evidence(self) -> Evidence:
         """The log evidence as a function of the factors on the prior's precision and on the noise."""
-        every = modules.parameters(self.network)
-        own = {name: every[name].detach() for name in self.found.shapes}
-        means, precision = self.prior.gaussian(own)
-        offsets = {name: w - means[name] for name, w in own.items()}
+        means, precision = self.prior.gaussian(self.weights)
+        offsets = {name: w.detach() - means[name] for name, w in self.weights.items()}
         spread = scatter(self.likelihood, self.found, self.task)
         return Evidence.of(self.found, precision, offsets, spread, self.task.temperature)
 
@@ -60,50 +65,54 @@ class Expansion:
         The network itself, if there is none in `HALVINGS`. All of it is a function of the data in their own order, so
         that every process takes the same step.
         """
-        network = self.network
-        here, slope = self._loss(network, list(self.found.shapes))
-        step = self.evidence.precision().solve(slope)
-        weights = modules.parameters(network)
-        start = modules.flatten({name: weights[name].detach() for name in self.found.shapes}).double()
-        other = modules.twin(network)
-        moving = {name: p for name, p in modules.parameters(other).items() if name in self.found.shapes}
+        here = self._loss(self.network)
+        step = self.evidence.precision().solve(self._slope())
+        start = modules.flatten(self.weights).detach().double()
+        other = modules.twin(self.network)
+        moving = modules.parameters(other)
         for halvings in range(HALVINGS):
-            there = modules.unflatten(start - step / 2**halvings, {name: moving[name] for name in self.found.shapes})
+            there = modules.unflatten(start - step / 2**halvings, self.weights)
             with torch.no_grad():
-                for name, p in moving.items():
-                    p.copy_(there[name])
-            # a loss of NaN is not less than anything: such a step is halved like one that is too long
-            if self._loss(other, [])[0] <= here:
+                for name, w in there.items():
+                    moving[name].copy_(w)
+            # A loss of NaN is not less than anything: such a step is halved like one that is too long.
+            if self._loss(other) <= here:
                 return other
-        return network
+        return self.network
 
-    def _loss(self, network: nn.Module, names: list[str]) -> tuple[float, Tensor]:
-        """−Σ log p(y|f)/η − log p(w) up to a constant, and its gradient in the named weights, flat, in float64.
+    @torch.no_grad()
+    def _loss(self, network: nn.Module) -> float:
+        """−Σ log p(y|f)/η − log p(w) up to a constant, at a network like this one."""
+        total = sum(float(loss) for loss in self._losses(network))
+        offset, pull = self._pull(network)
+        return total + 0.5 * float(torch.dot(offset, pull))
 
-        BatchNorm's statistics stay as they are, as in the curvature; without names there is no gradient.
-        """
-        task, network = self.task, modules.shell(network).eval()
-        every = modules.parameters(network)
-        slopes = {name: torch.zeros_like(every[name], dtype=torch.float64) for name in names}
-        total = 0.0
-        for batch in task.ordered(BATCH):
-            with torch.set_grad_enabled(bool(names)):
-                nll = task.nll(modules.call(network, batch.x), batch.y, self.likelihood)
-                loss = nll * len(batch.y) / task.temperature
-            total += float(loss.detach())
-            if names:
-                parts = torch.autograd.grad(loss, [every[n] for n in names], allow_unused=True, materialize_grads=True)
-                for name, part in zip(names, parts, strict=True):
-                    slopes[name] += part
-        # of all weights, not of those that move alone: a prior that earlier data have taught may tie one to the other
-        means, precision = self.prior.gaussian(every)
-        offset = modules.flatten({name: w.detach() - means[name] for name, w in every.items()})
-        pull = precision.multiply(offset)
-        total += 0.5 * float(torch.dot(offset, pull))
+    def _slope(self) -> Tensor:
+        """The gradient of that in the weights that are uncertain, at this network: flat, in float64."""
+        weights = list(self.weights.values())
+        every = modules.parameters(self.network)
+        _, pull = self._pull(self.network)
         pulls = modules.unflatten(pull, every)
-        for name in names:
-            slopes[name] += pulls[name]
-        return total, modules.flatten(slopes) if names else torch.empty(0)
+        slope = modules.flatten({name: pulls[name] for name in self.weights})
+        for loss in self._losses(self.network):
+            parts = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+            slope = slope + torch.cat([part.reshape(-1) for part in parts])
+        return slope
+
+    def _losses(self, network: nn.Module) -> Iterator[Tensor]:
+        """−Σ log p(y|f)/η of one batch after the other; BatchNorm's statistics stay, as they do in the curvature."""
+        evaluated = modules.shell(network).eval()  # the same tensors, but the network itself stays in training mode
+        for batch in self.task.ordered(BATCH):
+            nll = self.task.nll(modules.call(evaluated, batch.x), batch.y, self.likelihood)
+            yield nll * len(batch.y) / self.task.temperature
+
+    @torch.no_grad()
+    def _pull(self, network: nn.Module) -> tuple[Tensor, Tensor]:
+        """w − m and Λ₀(w − m) of *all* weights: a prior that earlier data have taught may tie some to others."""
+        every = modules.parameters(network)
+        means, precision = self.prior.gaussian(every)
+        offset = modules.flatten({name: w - means[name] for name, w in every.items()})
+        return offset, precision.multiply(offset)
 
     def tuned_on(self, held: Batch) -> Posterior:
         """With the prior's precision under which held-out data are the most probable."""
@@ -122,10 +131,11 @@ class Expansion:
         """Under these factors and the noise of held-out data, by which the curvature counts too."""
         before = self.under(tuning)
         old = before.likelihood.unknowns()
-        likelihood = match(before, held).likelihood
-        moves = [2 * (u - old[name]).double().mean() for name, u in likelihood.unknowns().items()]
-        if not moves:
+        if not old:
             return before
+        likelihood = match(before, held).likelihood
+        # The unknowns are logs of scales: twice their change is that of the log variance, the factor on G's noise.
+        moves = [2 * (u - old[name]).double().mean() for name, u in likelihood.unknowns().items()]
         noise = tuning.noise * torch.stack(moves).mean().exp()
         return self.under(Tuning(tuning.variances, noise)).with_context(likelihood=likelihood)
 
@@ -133,8 +143,6 @@ class Expansion:
         """The Gaussian under these factors, with the story of how it came about."""
         likelihood = self.likelihood
         unknowns = {name: u + 0.5 * tuning.noise.log().to(u.dtype) for name, u in likelihood.unknowns().items()}
-        every = modules.parameters(self.network)
-        own = {name: every[name] for name in self.found.shapes}
         about = context(
             self.task,
             likelihood.with_unknowns(unknowns),
@@ -142,10 +150,10 @@ class Expansion:
             prior_scale=self.evidence.prior_scales(tuning),
             fallbacks=dict(self.found.fallbacks),
         )
-        rest = {name: p for name, p in every.items() if name not in own}
+        rest = {name: p for name, p in modules.parameters(self.network).items() if name not in self.weights}
         fixed = modules.copies(rest | dict(self.network.named_buffers()))
         beside = Structured(*self.prior.gaussian(rest)) if rest else None  # what the subset leaves out keeps its prior
-        mean, precision = modules.copies(own), self.evidence.precision(tuning)
+        mean, precision = modules.copies(self.weights), self.evidence.precision(tuning)
         if self.predictive == WEIGHTS:
             return Gaussian(mean, precision, fixed, about, beside)
         return Linearised(mean, precision, fixed, about, self.predictive, beside)
@@ -203,7 +211,10 @@ def search(score: Score, keys: Iterable[str]) -> Posterior:
     keys = sorted(keys)
     chosen = dict.fromkeys(keys, 1.0)
     best, posterior = score(chosen)
-    for moved in (keys, *([key] for key in keys if len(keys) > 1)):
+    rounds = [keys]
+    if len(keys) > 1:
+        rounds += [[key] for key in keys]
+    for moved in rounds:
         start = dict(chosen)
         for power in POWERS:
             tried = start | {key: start[key] * 10**power for key in moved}

@@ -288,7 +288,11 @@ class Natural(Optimizer):
     @property
     def means(self) -> Parameters:
         """The means by name: that of `named_parameters`, if the optimiser was given those, else the index."""
-        return {name: p.detach() for flat in self._ready() for name, p in zip(flat.names, flat.params, strict=True)}
+        found: Parameters = {}
+        for flat in self._ready():
+            for name, p in zip(flat.names, flat.params, strict=True):
+                found[name] = p.detach()
+        return found
 
     @property
     def deviations(self) -> Parameters:
