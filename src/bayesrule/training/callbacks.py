@@ -11,6 +11,7 @@ from torch import Tensor
 class LazyLogs(Mapping[str, float]):
     """Logs that stay on the device until someone looks.
 
+    >>> import torch
     >>> logs = LazyLogs({"loss": torch.tensor(0.5)})
     >>> logs["loss"], dict(logs)
     (0.5, {'loss': 0.5})
