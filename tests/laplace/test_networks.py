@@ -27,6 +27,12 @@ def classes(n=150):
     return x, (x @ normal(1, 3, 3)).argmax(1)
 
 
+def line(noise, n=200):
+    x = normal(0, n, 3)
+    model = nn.Linear(3, 1)
+    return model, x, (model(x).detach()[:, 0] + noise * normal(1, n))
+
+
 class Tags(nn.Module):
     """Labels for each of four tokens, the classes in dimension 1 by a transposition."""
 
