@@ -65,6 +65,7 @@ def digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """
     found = {}
     for name, tensor in tensors.items():
+        # bytes, not values: NaNs compare, and no rounding on the way through text
         plain = tensor.detach().cpu().contiguous()
         digest = hashlib.sha256(f"{plain.dtype} {list(plain.shape)}".encode())
         digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
@@ -227,7 +228,7 @@ def refresh_batch_norm(module: nn.Module, batches: Iterable[Inputs]) -> None:
     module.eval()
     for layer in layers:
         layer.reset_running_stats()
-        layer.momentum = None  # a cumulative average
+        layer.momentum = None  # torch's word for a cumulative average: every batch counts alike
         layer.train()
     for x in batches:
         call(module, x)

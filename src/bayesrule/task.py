@@ -57,7 +57,7 @@ class Task:
             raise ValueError(f"temperature must be positive and finite, not {temperature}")
         if autocast not in (None, "bfloat16"):
             raise ValueError(f"autocast must be 'bfloat16', or None for the model's own dtype, not {autocast!r}")
-        model = copy.deepcopy(model).eval()
+        model = copy.deepcopy(model).eval()  # frozen parameters too: the user may go on to train them
         _check_parameters(model)
         data = as_data(train).to(modules.dtype_of(model))
         batch, outputs = _peek(model, data)
@@ -68,6 +68,7 @@ class Task:
                 'standardise the inputs only, br.data.standardize(..., targets="keep")'
             )
         if isinstance(data, Arrays):  # a loader's targets are checked as they come
+            # all targets, against outputs that take no memory: only their shape is looked at
             shaped = outputs[:1].expand(data.n, *outputs.shape[1:])
             data = data.replaced(data.x, chosen.check(shaped, data.y))
             first = data.y[: len(outputs)].to(outputs.device)

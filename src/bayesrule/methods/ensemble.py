@@ -39,6 +39,7 @@ class Ensemble(Method):
     def start(self, task: Task, plan: Plan, noise: Noise) -> EnsembleLearner:
         """Start each member from weights drawn anew, the same ones in all processes."""
         members = []
+        # One module to draw all starts in: a copy for each member would be made twice, here and by its learner.
         fresh = task.with_model(modules.twin(task.model))
         for _ in range(self.members):
             with noise.drawn_alike():

@@ -149,7 +149,7 @@ class LaplaceLearner(Learner):
         self.base.prior = scaled(self.base.prior, self.base.parameters, tuning)
         with torch.no_grad():
             for value in self.base.unknowns.values():
-                value += 0.5 * tuning.noise.log()
+                value += 0.5 * tuning.noise.log()  # the unknown is a log deviation, the factor is on the variance
 
     @property
     def _grouping(self) -> Grouping:
@@ -163,6 +163,7 @@ class LaplaceLearner(Learner):
         """The Gaussian at the mode, under the prior and the noise that are settled as ``tune`` says."""
         network, likelihood = self.base.network, self.base.learnt()
         trained = self.base.steps > 0
+        # Noise that no training has learnt is that about the network as it stands, and a step of Newton moves both.
         for _ in range(self.method.newton):
             if not trained:
                 likelihood = self._point(network).likelihood

@@ -142,6 +142,7 @@ class SWAGLearner(Learner):
     def _gaussian(self) -> Gaussian:
         network, task = self.base.network, self.base.task
         variance = (0.5 * self.squares / self.count).clamp_min(TINY)
+        # half the variance from the diagonal and half from the directions, as in the paper: hence both factors of 2
         factor = torch.stack(self.deviations, 1) / math.sqrt(2 * (len(self.deviations) - 1))
         mean = modules.copies(modules.unflatten(self.mean, self.base.parameters))
         about = context(task, self.base.learnt())

@@ -109,14 +109,14 @@ def fit(
         scaling,
     )
     folder = Folder(out) if isinstance(out, str | Path) else out
-    run = Fit.create(model, data, settings, val, callbacks, folder)
+    run = Loop.create(model, data, settings, val, callbacks, folder)
     if folder is not None and not processes.rank():
         folder.claim()
     return run.go()
 
 
 @dataclass
-class Fit:
+class Loop:
     """One fit: what it is made of, and where it stands."""
 
     task: Task
@@ -145,7 +145,7 @@ class Fit:
         val: Any,
         callbacks: Sequence[Callback],
         folder: Folder | None,
-    ) -> Fit:
+    ) -> Loop:
         """Everything checked, the method started."""
         task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.autocast)
         needs = settings.method.needs(task, settings.epochs)

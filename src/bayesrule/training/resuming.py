@@ -13,7 +13,7 @@ from bayesrule.data import Scaling, as_data
 from bayesrule.posteriors import Posterior
 from bayesrule.training.callbacks import Callback
 from bayesrule.training.folder import Folder
-from bayesrule.training.loop import Fit
+from bayesrule.training.loop import Loop
 from bayesrule.training.settings import DATA, FitSettings
 
 
@@ -48,7 +48,7 @@ def resume(
     settings = FitSettings.from_state(saved["settings"])
     if (settings.val == DATA) == (val is None):
         raise ValueError(f"{folder.path}: pass val=(X, y) to resume if and only if the run was started with it")
-    run = Fit.create(model, data, settings, val, callbacks, folder)
+    run = Loop.create(model, data, settings, val, callbacks, folder)
     if run.fingerprints["val"] != saved["val"]:
         raise ValueError(f"{folder.path}: val is not that of the run; a resumed fit needs the same")
     run.restore(saved)
