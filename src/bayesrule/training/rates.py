@@ -78,6 +78,7 @@ def range_test(
     Methods that go by gradients can be tested: map, mle, bbb. The rates of several groups rise together, at the
     ratios that they have in the method.
 
+    >>> import torch
     >>> X = torch.linspace(-1, 1, 64)[:, None]
     >>> test = range_test(nn.Linear(1, 1), (X, 2 * X[:, 0]), method="map", likelihood="gaussian")
     >>> 1e-3 < test.suggestion < 10
