@@ -168,7 +168,7 @@ def tuned(asked: Network) -> dict[str, float]:
 
     steps = max(10_000, 20 * train.n // 32)
     epochs = math.ceil(steps / train.steps(32))
-    method = Laplace("all", precision="layer", every=max(1, epochs // 50))
+    method = Laplace("all", precision="layer", tune_every=max(1, epochs // 50))
     posterior = br.fit(network(), train, method, epochs=epochs, seed=seed)
     after = br.fit(network(), train, Laplace("all"), seed=seed)
     point = br.fit(network(), train, "map", seed=seed)

@@ -36,7 +36,7 @@ def write_atomically(path: str | Path, content: bytes | str) -> None:
         with open(partial, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # on the disk before it has the name: a power cut leaves the old file or the new
         os.replace(partial, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -97,12 +97,14 @@ def _decode(node: Any, tensors: dict[str, Tensor]) -> Tree:
     if kind == "dict":
         return {_decode(k, tensors): _decode(v, tensors) for k, v in body}
     items = [_decode(v, tensors) for v in body]
-    return tuple(items) if kind == "tuple" else items
+    if kind == "tuple":
+        return tuple(items)
+    return items
 
 
 def _digest(kind: str, skeleton: str, tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256(f"{kind}\n{skeleton}".encode())
-    for name in sorted(tensors):
+    for name in sorted(tensors):  # safetensors keeps an order of its own
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)

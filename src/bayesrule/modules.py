@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from bayesrule.data import Inputs, inputs
 
 Parameters = dict[str, Tensor]
-PROMPT = ("cpu",)  # devices whose numbers can be read at once; on others reading one waits for all that is under way
+SYNCHRONOUS = ("cpu",)  # devices whose numbers can be read at once; on others a read waits for all that is under way
 
 
 def parameters(module: nn.Module) -> Parameters:
@@ -33,14 +33,9 @@ def frozen(module: nn.Module) -> Parameters:
     return {name: p for name, p in module.named_parameters() if not p.requires_grad}
 
 
-def buffers(module: nn.Module) -> Parameters:
-    """Buffers by name: what, like BatchNorm's statistics, follows the parameters along."""
-    return dict(module.named_buffers())
-
-
 def snapshot(module: nn.Module) -> Parameters:
     """Copies of all that a fit may change: trainable parameters and buffers."""
-    return copies(parameters(module) | buffers(module))
+    return copies(parameters(module) | dict(module.named_buffers()))
 
 
 def twin(module: nn.Module, shared: Iterable[Tensor] | None = None) -> nn.Module:
@@ -51,8 +46,10 @@ def twin(module: nn.Module, shared: Iterable[Tensor] | None = None) -> nn.Module
     >>> other[0].weight is module[0].weight, other[1].weight is module[1].weight
     (True, False)
     """
-    common = frozen(module).values() if shared is None else shared
-    return copy.deepcopy(module, {id(tensor): tensor for tensor in common})
+    if shared is None:
+        shared = [p for p in module.parameters() if not p.requires_grad]
+    # deepcopy takes what is in its memo for copied already
+    return copy.deepcopy(module, {id(tensor): tensor for tensor in shared})
 
 
 def shell(module: nn.Module) -> nn.Module:
@@ -68,6 +65,7 @@ def digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """
     found = {}
     for name, tensor in tensors.items():
+        # bytes, not values: NaNs compare, and no rounding on the way through text
         plain = tensor.detach().cpu().contiguous()
         digest = hashlib.sha256(f"{plain.dtype} {list(plain.shape)}".encode())
         digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
@@ -81,7 +79,10 @@ def freeze_like(module: nn.Module, known: Mapping[str, str]) -> str | None:
     for name, p in given.items():
         p.requires_grad_(name not in known)
     found = digests({name: given[name] for name in known})
-    return next((name for name in known if found[name] != known[name]), None)
+    for name, digest in known.items():
+        if found[name] != digest:
+            return name
+    return None
 
 
 def copies(tensors: Mapping[str, Tensor]) -> Parameters:
@@ -110,7 +111,11 @@ class NotOneTensor(TypeError):
 
 def arguments(x: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What a module is called with for these inputs."""
-    return (x if isinstance(x, tuple) else () if isinstance(x, dict) else (x,)), (x if isinstance(x, dict) else {})
+    if isinstance(x, tuple):
+        return x, {}
+    if isinstance(x, dict):
+        return (), x
+    return (x,), {}
 
 
 def run(module: nn.Module, state: Mapping[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -155,8 +160,10 @@ def flatten(tensors: Mapping[str, Tensor]) -> Tensor:
 def unflatten(vector: Tensor, like: Mapping[str, Tensor]) -> Parameters:
     """Undo `flatten`: views of the last dimension of ``vector`` in the names and shapes of ``like``."""
     pieces = torch.split(vector, [t.numel() for t in like.values()], dim=-1)
-    lead = vector.shape[:-1]
-    return {name: piece.view((*lead, *t.shape)) for (name, t), piece in zip(like.items(), pieces, strict=True)}
+    found = {}
+    for (name, t), piece in zip(like.items(), pieces, strict=True):
+        found[name] = piece.view((*vector.shape[:-1], *t.shape))
+    return found
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:
@@ -172,7 +179,11 @@ def device_of(module: nn.Module) -> torch.device:
 def signature(module: nn.Module) -> dict[str, str]:
     """Shape and dtype of everything in the module's state, by name: what must agree for a file to fit."""
     state = dict(module.named_parameters()) | dict(module.named_buffers())
-    return {name: f"{list(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in sorted(state.items())}
+    found = {}
+    for name, t in sorted(state.items()):
+        dtype = str(t.dtype).removeprefix("torch.")
+        found[name] = f"{list(t.shape)} {dtype}"
+    return found
 
 
 def difference(saved: Mapping[str, str], given: Mapping[str, str], where: str = "the file") -> str | None:
@@ -200,8 +211,13 @@ def has_batch_norm(module: nn.Module) -> bool:
 
 def _batch_norms(module: nn.Module) -> list[_BatchNorm]:
     """Layers with running statistics that follow the weights: not those that are frozen."""
-    layers = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
-    return [m for m in layers if not m.affine or m.weight.requires_grad or m.bias.requires_grad]
+    found = []
+    for layer in module.modules():
+        if not isinstance(layer, _BatchNorm) or not layer.track_running_stats:
+            continue
+        if not layer.affine or layer.weight.requires_grad or layer.bias.requires_grad:
+            found.append(layer)
+    return found
 
 
 @torch.no_grad()
@@ -212,7 +228,7 @@ def refresh_batch_norm(module: nn.Module, batches: Iterable[Inputs]) -> None:
     module.eval()
     for layer in layers:
         layer.reset_running_stats()
-        layer.momentum = None  # a cumulative average
+        layer.momentum = None  # torch's word for a cumulative average: every batch counts alike
         layer.train()
     for x in batches:
         call(module, x)
@@ -223,7 +239,7 @@ def refresh_batch_norm(module: nn.Module, batches: Iterable[Inputs]) -> None:
 
 def reinitialise(module: nn.Module) -> None:
     """Draw all trainable parameters anew, in place, by each layer's own ``reset_parameters``; frozen layers stay."""
-    kept = {name: p.detach().clone() for name, p in module.named_parameters() if not p.requires_grad}
+    kept = copies(frozen(module))  # a layer that is frozen in part is drawn whole
     for name, layer in module.named_modules():
         own = [p for p, value in layer.named_parameters(recurse=False) if value.requires_grad]
         reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)

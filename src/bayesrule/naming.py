@@ -54,7 +54,9 @@ def to_spec(thing: Any) -> Any:
         return {"name": thing.name, "fields": fields}
     if isinstance(thing, list | tuple):
         return type(thing)(map(to_spec, thing))
-    return thing.item() if isinstance(thing, np.generic) else thing
+    if isinstance(thing, np.generic):  # a number from a grid, say, which JSON does not know
+        return thing.item()
+    return thing
 
 
 def from_spec(kind: str, spec: Mapping[str, Any], options: Mapping[str, type[T] | str]) -> T:
@@ -81,4 +83,6 @@ def _from_plain(kind: str, value: Any, options: Mapping[str, type[Any] | str]) -
     """A field's value, with all that is named in it."""
     if isinstance(value, Mapping) and set(value) == {"name", "fields"}:
         return from_spec(kind, value, options)
-    return type(value)(_from_plain(kind, v, options) for v in value) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return type(value)(_from_plain(kind, v, options) for v in value)
+    return value

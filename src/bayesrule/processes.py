@@ -22,7 +22,9 @@ def rank() -> int:
 
 def count() -> int:
     """How many processes there are."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    if not (dist.is_available() and dist.is_initialized()):
+        return 1
+    return dist.get_world_size()
 
 
 @contextmanager
@@ -63,5 +65,7 @@ def average(tensors: Sequence[Tensor]) -> None:
         message = torch.cat([t.reshape(-1) for t in alike])
         dist.all_reduce(message)
         message /= count()
-        for t, part in zip(alike, torch.split(message, [t.numel() for t in alike]), strict=True):
-            t.copy_(part.view_as(t))
+        start = 0
+        for t in alike:
+            t.copy_(message[start : start + t.numel()].view_as(t))
+            start += t.numel()

@@ -21,7 +21,7 @@ def mixed(*key: int) -> int:
         state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
         state = (state ^ state >> 27) * 0x94D049BB133111EB % 2**64
         state ^= state >> 31
-    return state >> 1
+    return state >> 1  # 63 bits: torch's generators take a signed number
 
 
 def default_generator(device: torch.device) -> torch.Generator:
@@ -33,7 +33,7 @@ def default_generator(device: torch.device) -> torch.Generator:
     if device.type == "cpu":
         return torch.default_generator
     backend = torch.get_device_module(device)
-    if device.type == "mps":
+    if device.type == "mps":  # the one backend without `default_generators`
         generator: torch.Generator = backend._get_default_mps_generator()
         return generator
     index = backend.current_device() if device.index is None else device.index
@@ -98,6 +98,7 @@ def untouched(device: torch.device) -> Iterator[None]:
     >>> torch.equal(torch.get_rng_state(), before)
     True
     """
+    # a set: on a CPU the two are one
     generators = {torch.default_generator, default_generator(device)}
     before = {generator: generator.get_state() for generator in generators}
     try:

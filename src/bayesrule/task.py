@@ -57,17 +57,18 @@ class Task:
             raise ValueError(f"temperature must be positive and finite, not {temperature}")
         if autocast not in (None, "bfloat16"):
             raise ValueError(f"autocast must be 'bfloat16', or None for the model's own dtype, not {autocast!r}")
-        model = copy.deepcopy(model).eval()
+        model = copy.deepcopy(model).eval()  # frozen parameters too: the user may go on to train them
         _check_parameters(model)
         data = as_data(train).to(modules.dtype_of(model))
         batch, outputs = _peek(model, data)
-        chosen = likelihoods.choose(likelihood) if likelihood is not None else likelihoods.infer(outputs, batch.y)
+        chosen = likelihoods.infer(outputs, batch.y) if likelihood is None else likelihoods.choose(likelihood)
         if data.scaling.targets is not None and not chosen.rescales_targets:
             raise ValueError(
                 f"the data's targets are standardised, but {chosen} counts in its own units: "
                 'standardise the inputs only, br.data.standardize(..., targets="keep")'
             )
         if isinstance(data, Arrays):  # a loader's targets are checked as they come
+            # all targets, against outputs that take no memory: only their shape is looked at
             shaped = outputs[:1].expand(data.n, *outputs.shape[1:])
             data = data.replaced(data.x, chosen.check(shaped, data.y))
             first = data.y[: len(outputs)].to(outputs.device)
@@ -75,7 +76,7 @@ class Task:
             first = chosen.check(outputs, batch.y)
         chosen = chosen.matched(outputs, first)
         _advise_scaling(batch, data, chosen)
-        belief = default_prior(chosen) if prior is None else priors.choose(prior)
+        belief = priors.Gaussian(chosen.prior_scale) if prior is None else priors.choose(prior)
         return cls(model, data, chosen, belief.resolve(model), temperature, autocast, belief)
 
     @property
@@ -132,11 +133,6 @@ class Task:
     def parameters(self) -> Mapping[str, Tensor]:
         """The model's trainable parameters."""
         return modules.parameters(self.model)
-
-
-def default_prior(likelihood: Likelihood) -> Prior:
-    """What is believed of the weights where nobody says: normal, of the scale that suits the likelihood."""
-    return priors.Gaussian(likelihood.prior_scale)
 
 
 def _check_parameters(model: nn.Module) -> None:

@@ -77,7 +77,7 @@ def test_a_storage_elsewhere(as_json, tmp_path):
 def test_tables_and_other_methods(as_json, tables):
     line = ("--target", "price", "--method", "swag", "--set", "lr=0.01", "--temperature", "0.5", *SMALL)
     result = as_json("sweep", tables / "houses.csv", *line, "--seed", 1)
-    assert list(result["space"]) == ["rank", "wander"]
+    assert list(result["space"]) == ["rank", "swa_lr_ratio"]
     assert "rmse" in result["best"]["scores"]
     words = shlex.split(result["best"]["fit"])
     assert words[:3] == ["bayesrule", "fit", str(tables / "houses.csv")]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import bayesrule as br
 from bayesrule.evaluate import score
 from bayesrule.likelihoods import Categorical
-from bayesrule.optim.flat import Flat
+from bayesrule.optim.flat import FlatGroup
 from bayesrule.training import Folder
 
 CPU = torch.device("cpu")
@@ -76,7 +76,7 @@ def test_a_fit_that_stops_on_one_device_resumes_on_another(method, there, second
             raise Stopped
 
     with pytest.raises(Stopped):
-        fit(method, source, out=Folder(tmp_path, every=0.0), callbacks=[stop])
+        fit(method, source, out=Folder(tmp_path, interval=0.0), callbacks=[stop])
     x = classes(seed=1)[0]
     resumed = br.resume(tmp_path, mlp(seed=1).to(target), classes()).predict(x)
     assert resumed.probs.device == target
@@ -201,7 +201,7 @@ def test_a_generator_of_the_cpu_within_a_step_is_caught(second, monkeypatch):
         flat.noise.normal_(generator=torch.Generator().manual_seed(seed))
         flat.delta.copy_(flat.noise)
 
-    monkeypatch.setattr(Flat, "draw", draw)
+    monkeypatch.setattr(FlatGroup, "draw", draw)
     fit(METHODS["ivon"][0], CPU)
     with pytest.raises(RuntimeError, match=r"aten::normal_: a generator of the CPU among tensors of second:0"):
         fit(METHODS["ivon"][0], second)

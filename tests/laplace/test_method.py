@@ -114,7 +114,7 @@ def test_held_out_data_are_cut_off_where_they_are_needed():
     assert br.fit(mlp(), data, Laplace(tune="evidence"), epochs=2).info["n"] == 200
     assert br.fit(mlp(), data, Laplace(), epochs=2).info["n"] == 160
     assert br.fit(trained(), data, Laplace(), epochs=0).info["n"] == 200
-    assert br.fit(mlp(), data, Laplace(every=1), epochs=2).info["n"] == 200
+    assert br.fit(mlp(), data, Laplace(tune_every=1), epochs=2).info["n"] == 200
     assert br.fit(mlp(1, 1), sinus(200), Laplace(), epochs=2).info["n"] == 200
     assert br.fit(mlp(1, 1), sinus(200), Laplace(tune="nothing"), epochs=2).info["n"] == 160
 
@@ -122,7 +122,7 @@ def test_held_out_data_are_cut_off_where_they_are_needed():
 def test_the_evidence_grows_when_it_is_looked_at_while_training():
     x, y = sinus()
     after = br.fit(mlp(1, 1), (x, y), Laplace("all", precision="layer"), epochs=60)
-    during = br.fit(mlp(1, 1), (x, y), Laplace("all", precision="layer", every=5), epochs=60)
+    during = br.fit(mlp(1, 1), (x, y), Laplace("all", precision="layer", tune_every=5), epochs=60)
     assert during.info["diagnostics"]["log_evidence"] > after.info["diagnostics"]["log_evidence"]
     assert during.info["diagnostics"]["prior_scale"] != after.info["diagnostics"]["prior_scale"]
 
@@ -163,8 +163,8 @@ def test_a_diagonal_posterior_is_the_prior_of_the_next():
         (lambda: Laplace(tune="marglik"), "unknown tune of laplace 'marglik'"),
         (lambda: Laplace(precision="scalar"), "unknown precision of laplace 'scalar'"),
         (lambda: Laplace(predictive="glm"), "unknown predictive of laplace 'glm'"),
-        (lambda: Laplace(every=-1), "every must be a whole number of at least 0, not -1"),
-        (lambda: Laplace(every=2, tune="nothing"), "0 unless the evidence tunes, not 2 with tune='nothing'"),
+        (lambda: Laplace(tune_every=-1), "tune_every must be a whole number of at least 0, not -1"),
+        (lambda: Laplace(tune_every=2, tune="nothing"), "0 unless the evidence tunes, not 2 with tune='nothing'"),
         (lambda: Laplace(rank=2.5), "rank must be a whole number of at least 1, not 2.5"),
         (lambda: Laplace(subset=()), "subset must name at least one parameter or layer, not none"),
         (lambda: Laplace(rank=0), "rank must be a whole number of at least 1, not 0"),

@@ -330,13 +330,16 @@ def test_means_and_deviations_by_turns():
     assert moved == [mean, mean, rho, rho, mean, mean, rho, rho]
 
 
-def test_a_plateau_counts_only_the_epochs_of_its_group():
+def test_a_plateau_counts_only_the_epochs_of_its_group(monkeypatch):
     x, y = torch.randn(16, 4), torch.randint(3, (16,))
     task = br.Task.create(mlp(), (x, y))
     plan = br.methods.Plan(epochs=8, steps_per_epoch=1, batch_size=16)
     learner = BBB(alternate=2, schedule=br.optim.Plateau("nll")).start(task, plan, NOISE)
     plan.history.extend({"nll": float(epoch)} for epoch in range(6))
-    means, deviations = learner.turn(0)[1], learner.turn(1)[1]
+    seen = []
+    monkeypatch.setattr(br.optim.Plateau, "at", lambda self, done, history: seen.append(history) or 1.0)
+    learner.step(br.data.Batch(x, y))
+    means, deviations = seen
     assert [logs["nll"] for logs in means] == [0, 1, 4, 5]
     assert [logs["nll"] for logs in deviations] == [2, 3]
 

@@ -140,7 +140,7 @@ def test_a_fit_from_the_past_resumes_to_the_bit(method, tmp_path):
             raise KeyboardInterrupt
 
     whole = br.fit(mlp(), (5 * x + 3, y), method, **run)
-    folder = br.training.Folder(tmp_path / "run", every=0.0)
+    folder = br.training.Folder(tmp_path / "run", interval=0.0)
     with pytest.raises(KeyboardInterrupt):
         br.fit(mlp(), (5 * x + 3, y), method, callbacks=[kill], out=folder, **run)
     again = br.resume(tmp_path / "run", mlp(), (5 * x + 3, y))

@@ -17,11 +17,13 @@ from test_methods import METHODS as ROWS
 LONG = {"map": MAP(), "ogn": OGN(), "vogn": VOGN(), "ivon": IVON(), "bbb": BBB()}
 TABLE = {name: method for name, (method, _) in ROWS.items()} | {
     "fresh means": BBB(initial_mean="kaiming"),
-    "sampled labels": Laplace("all", "diagonal", labels="sampled", every=1),
+    "sampled labels": Laplace("all", "diagonal", labels="sampled", tune_every=1),
+    "newton": Laplace("all", "kronecker", newton=2),
+    "newton, sampled labels": Laplace("all", labels="sampled", newton=2),
     "ensemble of swag": Ensemble(2, SWAG(rank=2, snapshots=3)),
 }
-REALS = ("map", "laplace", "ivon", "multi-swag")
-NORMS = ("swag", "ensemble of swag", "ivon")
+REALS = ("map", "laplace", "ivon", "multi-swag", "newton")
+NORMS = ("swag", "ensemble of swag", "ivon", "newton")
 
 
 def examples():

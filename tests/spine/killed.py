@@ -16,5 +16,5 @@ def fit(method, out, steps):
         steps.send(progress.step)
         time.sleep(0.005)
 
-    folder = br.training.Folder(out, every=0.0)
+    folder = br.training.Folder(out, interval=0.0)
     br.fit(mlp(), classes(), method, epochs=20, batch_size=16, out=folder, callbacks=[tell])

@@ -43,7 +43,7 @@ def test_numpy_numbers_are_numbers(tmp_path):
     [
         (lambda: br.fit(mlp(), (X, Y), seed=None), "seed must be a whole number"),
         (lambda: Ensemble(2.5), "members must be a whole number"),
-        (lambda: SWAG(wander=-1.0), "wander must lie in"),
+        (lambda: SWAG(swa_lr_ratio=-1.0), "swa_lr_ratio must lie in"),
         (lambda: br.fit(mlp(), (X, Y), prior="structured"), "unknown prior 'structured'"),
     ],
 )

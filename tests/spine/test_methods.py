@@ -41,7 +41,7 @@ METHODS = {
     "laplace, kronecker": (Laplace("all", "kronecker", precision="parameter"), Linearised),
     "laplace, weights": (Laplace("all", "diagonal", labels="sampled", predictive="weights"), Gaussian),
     "laplace, few directions": (Laplace("all", "lowrank", tune="nothing"), Linearised),
-    "laplace, while training": (Laplace("all", "kronecker", every=1, precision="layer"), Linearised),
+    "laplace, while training": (Laplace("all", "kronecker", tune_every=1, precision="layer"), Linearised),
     "bbb": (BBB(), Gaussian),
     "bbb, local": (BBB(estimator="local-reparam"), Gaussian),
     "bbb, by turns": (

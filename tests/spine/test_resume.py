@@ -30,7 +30,7 @@ def test_a_stop_survives_a_resume(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         dies_in_finish(patch)
         with pytest.raises(Died):
-            br.fit(mlp(), (X, Y), MAP(), **settings, out=Folder(tmp_path, every=0.0))
+            br.fit(mlp(), (X, Y), MAP(), **settings, out=Folder(tmp_path, interval=0.0))
     resumed = br.resume(tmp_path, mlp(), (X, Y), val=far, callbacks=[stop])
     assert len(resumed.info["history"]) == len(whole.info["history"])
     assert torch.equal(resumed.predict(X).probs, whole.predict(X).probs)
@@ -77,6 +77,6 @@ def test_infinite_masks_and_buffers_that_are_not_saved_survive_a_resume(method, 
             raise Died
 
     with pytest.raises(Died):
-        br.fit(Masked(), (X, Y), method, epochs=3, batch_size=16, callbacks=[die], out=Folder(tmp_path, every=0.0))
+        br.fit(Masked(), (X, Y), method, epochs=3, batch_size=16, callbacks=[die], out=Folder(tmp_path, interval=0.0))
     resumed = br.resume(tmp_path, Masked(), (X, Y))
     assert torch.equal(resumed.predict(X).probs, whole.predict(X).probs)

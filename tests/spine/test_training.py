@@ -95,7 +95,7 @@ class Explosive(nn.Module):
 
 def test_a_nan_loss_names_the_step_and_keeps_the_checkpoint(tmp_path):
     with pytest.raises(Diverged, match=r"the loss is nan at step 6 \(epoch 2\); the last good checkpoint is .*run"):
-        br.fit(Explosive(), classes(), MAP(), epochs=4, batch_size=16, out=Folder(tmp_path / "run", every=0.0))
+        br.fit(Explosive(), classes(), MAP(), epochs=4, batch_size=16, out=Folder(tmp_path / "run", interval=0.0))
     saved = Folder(tmp_path / "run").saved()
     assert saved["step"] == 6
     assert all(w.isfinite().all() for w in saved["learner"]["network"].values())
@@ -104,12 +104,12 @@ def test_a_nan_loss_names_the_step_and_keeps_the_checkpoint(tmp_path):
 def test_weights_that_overflow_are_never_saved(tmp_path):
     huge = MAP(lr=1e38)
     with pytest.raises(Diverged):
-        br.fit(mlp(), classes(), huge, epochs=4, batch_size=16, out=Folder(tmp_path / "run", every=0.0))
+        br.fit(mlp(), classes(), huge, epochs=4, batch_size=16, out=Folder(tmp_path / "run", interval=0.0))
     assert all(w.isfinite().all() for w in Folder(tmp_path / "run").saved()["learner"]["network"].values())
 
 
 def test_resume_needs_the_same_data_and_model(tmp_path):
-    folder = Folder(tmp_path / "run", every=0.0)
+    folder = Folder(tmp_path / "run", interval=0.0)
     with pytest.raises(Diverged):
         br.fit(Explosive(), classes(), MAP(), epochs=4, batch_size=16, out=folder)
     with pytest.raises(ValueError, match="training data are not those of the run"):

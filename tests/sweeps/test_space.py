@@ -64,7 +64,7 @@ def test_words_that_are_no_space(words, error):
         ({"momentum": Uniform(-2, 0.9)}, BBB(optimizer="sgd"), "space must hold only what bbb can be"),
         ({"optimizer": Choice(["adam", "adan"])}, BBB(), "unknown optimizer 'adan'"),
         ({"temperature": Uniform(0, 1)}, BBB(), "temperature must be a positive number, not 0.0"),
-        ({"wander": Uniform(0.1, 2)}, SWAG(), "wander must lie in (0, 1], not 2.0"),
+        ({"swa_lr_ratio": Uniform(0.1, 2)}, SWAG(), "swa_lr_ratio must lie in (0, 1], not 2.0"),
         ({"rank": Uniform(2, 4)}, SWAG(), "space['rank'] must be whole numbers, not 2.0:4.0: Whole(2, 40)"),
         ({"estimator": Uniform(0, 1)}, BBB(), "space['estimator'] must be a choice"),
     ],
@@ -123,7 +123,7 @@ def test_usual_spaces():
         "initial_std",
     }
     assert "sigma_lr_ratio" not in default_space(BBB(deviations=Group("sgd")))
-    assert set(default_space(SWAG())) == {"lr", "rank", "wander"}
+    assert set(default_space(SWAG())) == {"lr", "rank", "swa_lr_ratio"}
     assert set(default_space(MCDropout())) == {"lr", "rate"}
     assert set(default_space(Ensemble(base=BBB()))) >= {"base.lr", "base.sgd.momentum", "temperature"}
     for name in br.methods.available():

@@ -158,7 +158,7 @@ class Explosive(nn.Module):
 @pytest.fixture
 def slow_to_read(monkeypatch):
     """As if the CPU were a device that has to be waited for."""
-    monkeypatch.setattr(modules, "PROMPT", ())
+    monkeypatch.setattr(modules, "SYNCHRONOUS", ())
 
 
 def test_logs_that_wait_on_the_device_are_those_that_do_not(slow_to_read, monkeypatch):
@@ -220,7 +220,7 @@ def test_precision_survives_a_resume(tmp_path):
         if progress.step == 4:
             raise Stop
 
-    folder = br.training.Folder(tmp_path / "run", every=0.0)
+    folder = br.training.Folder(tmp_path / "run", interval=0.0)
     with pytest.raises(Stop):
         br.fit(model(), data(), "map", epochs=3, batch_size=16, autocast="bfloat16", out=folder, callbacks=[stop])
     resumed = br.resume(tmp_path / "run", model(), data())

@@ -43,12 +43,15 @@ def entered(run):
 
 
 def test_a_fit_with_ivon_enters_few_functions():
-    """169 in 30 files once; a bound, not an aim: less is better, and more is a detour."""
+    """169 in 30 files once; a bound, not an aim: less is better, and more is a detour.
+
+    Two files are the price of priors and posteriors that speak precision: `Prior.mean_field` and `Diagonal`.
+    """
     network, examples = model(), data()
     found = entered(lambda: br.fit(network, examples, method="ivon"))
     files = {file for file, _ in found}
-    assert len(found) <= 130
-    assert len(files) <= 24
+    assert len(found) <= 124
+    assert len(files) <= 26
 
 
 @pytest.mark.parametrize(

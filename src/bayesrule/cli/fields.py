@@ -7,8 +7,7 @@ from types import NoneType
 from typing import Any, get_args
 
 from bayesrule import methods, priors
-from bayesrule.methods import Method
-from bayesrule.methods.fields import assign, type_of
+from bayesrule.methods import Method, assign, type_of
 from bayesrule.naming import unknown
 from bayesrule.priors import Prior
 from bayesrule.sweeps.ranges import literal
@@ -27,7 +26,7 @@ def method(name: str, assignments: Iterable[str] = ()) -> Method:
     Plateau(metric='loss', patience=2, factor=0.1, threshold=0.0001)
     >>> method("swag", ["ranks=3"])
     Traceback (most recent call last):
-    ValueError: unknown field of swag 'ranks': did you mean 'rank'? Valid: burn_in, lr, rank, snapshots, wander
+    ValueError: unknown field of swag 'ranks': did you mean 'rank'? Valid: burn_in, lr, rank, snapshots, swa_lr_ratio
     """
     chosen = methods.choose(name)
     for assignment in sorted(assignments, key=lambda word: word.partition("=")[0].count(".")):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bayesrule import naming, optim
-from bayesrule.methods.base import Learner, Method, Needs, Plan
+from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan
 from bayesrule.methods.bbb import BBB
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.ensemble import DropoutEnsemble, Ensemble
+from bayesrule.methods.fields import assign, type_of
+from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.methods.laplace import Laplace
 from bayesrule.methods.natural import IVON, OGN, VOGN, VON, Vadam
 from bayesrule.methods.point import MAP, MLE
@@ -53,15 +55,20 @@ __all__ = [
     "VON",
     "DropoutEnsemble",
     "Ensemble",
+    "GradientLearner",
     "Laplace",
     "Learner",
+    "Logs",
     "MCDropout",
     "Method",
     "Needs",
     "Noise",
     "Plan",
+    "Trained",
     "Vadam",
+    "assign",
     "available",
     "choose",
     "from_spec",
+    "type_of",
 ]

@@ -42,10 +42,11 @@ class Needs:
     """What a method needs of the loop.
 
     ``held_out``: whether data beside those of the training are of no use (``"none"``), are held out if enough examples
-    can be spared (``"spare"``), or cannot be done without (``"must"``). ``full_batch``: every step sees all data.
+    can be spared (``"optional"``), or cannot be done without (``"required"``). ``full_batch``: whether every step has
+    to see all data.
     """
 
-    held_out: Literal["none", "spare", "must"]
+    held_out: Literal["none", "optional", "required"]
     full_batch: bool = False
 
 
@@ -79,7 +80,9 @@ class Learner(ABC):
         posterior goes to `context` as diagnostics.
         """
         posterior = self.posterior()
-        return posterior if held is None else match(posterior, held)
+        if held is None:
+            return posterior
+        return match(posterior, held)
 
 
 class Method(Named, ABC):
@@ -97,7 +100,7 @@ class Method(Named, ABC):
 
     def needs(self, task: Task, epochs: int) -> Needs:
         """What the loop has to provide: held-out data where something of the likelihood is unknown."""
-        return Needs("spare" if task.likelihood.unknowns() else "none")
+        return Needs("optional" if task.likelihood.unknowns() else "none")
 
 
 def context(task: Task, likelihood: Likelihood, **diagnostics: Any) -> Context:

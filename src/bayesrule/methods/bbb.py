@@ -17,7 +17,6 @@ from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.modules import Parameters
 from bayesrule.nn import Variational, bayesianize, check_settings, kl_weights
 from bayesrule.optim import Group, Recipe, Schedule
-from bayesrule.optim.schedules import History
 from bayesrule.posteriors import Gaussian
 from bayesrule.seeds import Noise
 from bayesrule.task import Task
@@ -88,8 +87,12 @@ class VariationalLearner(GradientLearner):
     network: Variational
 
     def __init__(self, task: Task, plan: Plan, network: Variational, method: BBB, groups: tuple[Group, Group]) -> None:
-        trained = [Trained.by(groups[0], [network.mean]), Trained.by(groups[1], [network.rho])]
-        super().__init__(task, plan, network, trained)
+        means, deviations = Trained.by(groups[0], [network.mean]), Trained.by(groups[1], [network.rho])
+        span = method.alternate
+        if span:
+            means = means._replace(turn=lambda epoch: epoch // span % 2 == 0)
+            deviations = deviations._replace(turn=lambda epoch: epoch // span % 2 == 1)
+        super().__init__(task, plan, network, [means, deviations])
         self.method = method
         self.shares = kl_weights(plan.steps_per_epoch, method.kl_ratio) * plan.steps_per_epoch
 
@@ -98,16 +101,22 @@ class VariationalLearner(GradientLearner):
         share = float(self.shares[self.steps % self.plan.steps_per_epoch])
         if self.method.samples == 1:
             return self._draw(batch, share)
-        draws = [self._draw(batch, share) for _ in range(self.method.samples)]
-        loss = torch.stack([loss for loss, _ in draws]).mean()
-        logs = {name: torch.stack([logs[name] for _, logs in draws]).mean() for name in draws[0][1]}
-        return loss, logs
+        losses: list[Tensor] = []
+        logged: dict[str, list[Tensor]] = {}
+        for _ in range(self.method.samples):
+            loss, logs = self._draw(batch, share)
+            losses.append(loss)
+            for name, value in logs.items():
+                logged.setdefault(name, []).append(value)
+        return torch.stack(losses).mean(), {name: torch.stack(values).mean() for name, values in logged.items()}
 
     def _draw(self, batch: Batch, share: float) -> tuple[Tensor, Logs]:
         nll = self.task.nll(self.task.outputs(self.network, batch.x), batch.y, self.likelihood)
         loss, divergence = self.network.terms(nll, share * self.task.weight)
         logs = {"loss": loss.detach(), "nll": nll.detach(), "penalty": self.task.weight * divergence.detach()}
-        return loss, logs | (self._by_layer() if self.method.by_layer else {})
+        if self.method.by_layer:
+            logs |= self._by_layer()
+        return loss, logs
 
     def _by_layer(self) -> Logs:
         layers: Logs = {}
@@ -119,17 +128,7 @@ class VariationalLearner(GradientLearner):
     def tensors(self) -> Parameters:
         """Means, deviations, and the module's buffers under their own names."""
         learnt = {"q.mean": self.network.mean, "q.rho": self.network.rho}
-        return learnt | modules.buffers(self.network.module)
-
-    def turn(self, index: int) -> tuple[bool, History]:
-        """Means (0) and deviations (1) together or by turns; what is unknown of the likelihood (2) always."""
-        now = self.steps // self.plan.steps_per_epoch
-        history = [logs for epoch, logs in enumerate(self.plan.history) if self._trains(index, epoch)]
-        return self._trains(index, now), history
-
-    def _trains(self, index: int, epoch: int) -> bool:
-        turns = self.method.alternate
-        return not turns or index == 2 or epoch // turns % 2 == index
+        return learnt | dict(self.network.module.named_buffers())
 
     def posterior(self) -> Gaussian:
         """The diagonal Gaussian q over the original module's parameters."""

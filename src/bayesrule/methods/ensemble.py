@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from bayesrule import modules
 from bayesrule.data import Batch
@@ -38,6 +39,7 @@ class Ensemble(Method):
     def start(self, task: Task, plan: Plan, noise: Noise) -> EnsembleLearner:
         """Start each member from weights drawn anew, the same ones in all processes."""
         members = []
+        # One module to draw all starts in: a copy for each member would be made twice, here and by its learner.
         fresh = task.with_model(modules.twin(task.model))
         for _ in range(self.members):
             with noise.drawn_alike():
@@ -70,8 +72,11 @@ class EnsembleLearner(Learner):
 
     def step(self, batch: Batch) -> Logs:
         """One step of every member; the logs are averages."""
-        logs = [member.step(batch) for member in self.members]
-        return {key: torch.stack([entry[key] for entry in logs]).mean() for key in logs[0]}
+        logged: dict[str, list[Tensor]] = {}
+        for member in self.members:
+            for name, value in member.step(batch).items():
+                logged.setdefault(name, []).append(value)
+        return {name: torch.stack(values).mean() for name, values in logged.items()}
 
     def state_dict(self) -> Tree:
         """The members' states."""
@@ -89,7 +94,9 @@ class EnsembleLearner(Learner):
     def conclude(self, held: Batch | None) -> Posterior:
         """Each member by itself, and then what is unknown of the pooled likelihood."""
         mixture = self._mixture([member.conclude(held) for member in self.members])
-        return mixture if held is None else match(mixture, held)
+        if held is None:
+            return mixture
+        return match(mixture, held)
 
     def _mixture(self, parts: list[Posterior]) -> Mixture:
         pooled = self.task.likelihood.pooled([part.likelihood for part in parts])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,18 +17,21 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Plan
 from bayesrule.modules import Parameters
 from bayesrule.optim import Group, Natural, Schedule, schedule
-from bayesrule.optim.schedules import History
 from bayesrule.task import Task
 
 UNKNOWNS = Group(lr=0.1)  # a few logs of scales: they may move faster than weights
 
 
 class Trained(NamedTuple):
-    """An optimiser of some parameters, its full learning rate, and the schedule of factors on that rate."""
+    """An optimiser of some parameters, its full learning rate, and the schedule of factors on that rate.
+
+    ``turn``: whether they are trained in an epoch; None is always. The schedule looks back at these epochs alone.
+    """
 
     optimizer: Optimizer
     lr: float
     schedule: Schedule
+    turn: Callable[[int], bool] | None = None
 
     @classmethod
     def by(cls, group: Group, parameters: Iterable[Tensor]) -> Trained:
@@ -68,24 +71,23 @@ class GradientLearner(Learner):
 
     def tensors(self) -> Parameters:
         """All of the network that changes: what is learnt, and buffers that follow along."""
-        return modules.parameters(self.network) | modules.buffers(self.network)
-
-    def turn(self, index: int) -> tuple[bool, History]:
-        """Whether a group of parameters is trained in this step, and the epochs that its schedule looks at."""
-        return True, self.plan.history
+        return modules.parameters(self.network) | dict(self.network.named_buffers())
 
     def step(self, batch: Batch) -> Logs:
         """One step of all groups whose turn it is."""
         logs = self.backward(batch)
         if processes.count() > 1:
             self._share(logs)
-        done = (self.steps + 0.5) / self.plan.steps
-        for index, (optimizer, lr, factor) in enumerate(self.trained):
-            trains, history = self.turn(index)
+        done = (self.steps + 0.5) / self.plan.steps  # the middle of the step: a rate of zero at either end is no step
+        epoch = self.steps // self.plan.steps_per_epoch
+        for optimizer, lr, factor, turn in self.trained:
+            history = self.plan.history
+            if turn is not None:
+                history = [logs for number, logs in enumerate(history) if turn(number)]
             rate = lr * factor.at(done, history)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            if trains:
+            if turn is None or turn(epoch):
                 optimizer.step()
         self.steps += 1
         return logs
@@ -100,20 +102,28 @@ class GradientLearner(Learner):
 
     def _share(self, logs: Logs) -> None:
         """Average over processes: gradients, but for optimisers that do so themselves, running statistics and logs."""
-        plain = [optimizer for optimizer in self.optimizers if not isinstance(optimizer, Natural)]
-        learnt = [p.grad for optimizer in plain for group in optimizer.param_groups for p in group["params"]]
-        statistics = [b for b in self.network.buffers() if b.is_floating_point()]
-        processes.average([*(g for g in learnt if g is not None), *statistics, *logs.values()])
+        # One message for all of it. Statistics of BatchNorm are those of each process's share of the batch: their mean
+        # is what a posterior that all hold alike needs. Counters are whole numbers, and the same everywhere.
+        tensors = [*logs.values(), *(b for b in self.network.buffers() if b.is_floating_point())]
+        for optimizer in self.optimizers:
+            if isinstance(optimizer, Natural):
+                continue
+            for group in optimizer.param_groups:
+                tensors += [p.grad for p in group["params"] if p.grad is not None]
+        processes.average(tensors)
 
     @property
     def likelihood(self) -> Likelihood:
         """p(y|f) with what is learnt of it so far."""
-        return self.task.likelihood.with_unknowns(self.unknowns) if self.unknowns else self.task.likelihood
+        if not self.unknowns:
+            return self.task.likelihood
+        return self.task.likelihood.with_unknowns(self.unknowns)
 
     def learnt(self) -> Likelihood:
         """The likelihood as it stands, apart from the graph."""
-        known = self.task.likelihood
-        return known.with_unknowns(modules.copies(self.unknowns)) if self.unknowns else known
+        if not self.unknowns:
+            return self.task.likelihood
+        return self.task.likelihood.with_unknowns(modules.copies(self.unknowns))
 
     def state_dict(self) -> Tree:
         """Network, unknowns, the optimisers' states, and the step."""
@@ -138,9 +148,10 @@ class GradientLearner(Learner):
 def _check_apart(optimizers: Sequence[Optimizer]) -> None:
     seen: dict[int, int] = {}
     for number, optimizer in enumerate(optimizers):
-        for p in (p for group in optimizer.param_groups for p in group["params"]):
-            if seen.setdefault(id(p), number) != number:
-                raise ValueError(
-                    f"groups {seen[id(p)]} and {number} share a parameter of shape {list(p.shape)}: "
-                    "each parameter belongs to one group"
-                )
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                if seen.setdefault(id(p), number) != number:
+                    raise ValueError(
+                        f"groups {seen[id(p)]} and {number} share a parameter of shape {list(p.shape)}: "
+                        "each parameter belongs to one group"
+                    )

@@ -21,7 +21,7 @@ from bayesrule.seeds import Noise
 from bayesrule.structures import Diagonal
 from bayesrule.task import Task
 
-Groups = list[dict[str, Any]]
+Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,9 @@ class _NaturalMethod(Method):
         if not (math.isfinite(self.initial_std) and self.initial_std > 0):
             raise ValueError(f"initial_std must be positive and finite, not {self.initial_std}")
         schedule(self.schedule)
-        known = {"lr": self.lr, "ess": 1.0, "hess_init": 1.0, "params": []}
-        optim.natural.check({**optim.natural.DEFAULTS, **self._settings(1), **known})
-
-    def _settings(self, steps: int) -> dict[str, Any]:
-        return {
-            "betas": tuple(self.betas),
-            "damping": self.damping,
-            "clip_radius": self.clip_radius,
-            "tempering": round(self.tempering * steps),
-            "augmentation": self.augmentation,
-        }
+        # The fields have the names of the optimiser's settings: what it would refuse is refused before any data.
+        known_later = {"ess": 1.0, "hess_init": 1.0, "params": []}
+        optim.check_settings({**optim.natural.DEFAULTS, **vars(self), **known_later})
 
     def start(self, task: Task, plan: Plan, noise: Noise) -> NaturalLearner:
         """Train a copy of the module."""
@@ -70,36 +62,40 @@ class _NaturalMethod(Method):
             seed=noise.integer(),
             temperature=task.temperature,
             hess_init=task.weight / (self.augmentation * self.initial_std**2),
-            **self._settings(plan.steps),
+            betas=tuple(self.betas),
+            damping=self.damping,
+            clip_radius=self.clip_radius,
+            tempering=round(self.tempering * plan.steps),
+            augmentation=self.augmentation,
             **watched,
         )
         return NaturalLearner(task, plan, network, optimizer, self)
 
 
-def prior_groups(task: Task, network: nn.Module, method: _NaturalMethod) -> Groups:
+def prior_groups(task: Task, network: nn.Module, method: _NaturalMethod) -> list[Settings]:
     """Groups of parameters with their prior: N(mean, 1/precision) is a weight decay of precision/N.
 
     Parameters of one scale and mean are one group. Under any other Gaussian prior each weight has its own mean, and its
     own entry on the diagonal of the precision, which is that of the best mean-field approximation of the prior.
     """
     named, n = modules.parameters(network), task.data.n * method.augmentation
-    means, precision = task.prior.gaussian(named)
-    decays = modules.unflatten(precision.diagonal / n, named)
-    groups: dict[tuple[float, float], list[tuple[str, Tensor]]] = {}
-    apart: list[str] = []
+    means, precisions = task.prior.mean_field(named)
+    together: dict[tuple[float, float], Settings] = {}
+    apart: Settings = {"params": [], "weight_decay": [], "prior_mean": []}
     for name, p in named.items():
-        decay, mean = decays[name], means[name]
-        if bool((decay == decay.flatten()[0]).all() & (mean == mean.flatten()[0]).all()):
-            groups.setdefault((float(decay.flatten()[0]), float(mean.flatten()[0])), []).append((name, p))
+        decay, mean = precisions[name] / n, means[name]
+        first_decay, first_mean = decay.flatten()[0], mean.flatten()[0]
+        if bool((decay == first_decay).all() & (mean == first_mean).all()):
+            numbers = float(first_decay), float(first_mean)
+            group = together.setdefault(numbers, {"params": [], "weight_decay": numbers[0], "prior_mean": numbers[1]})
+            group["params"].append((name, p))
         else:
-            apart.append(name)
-    found: Groups = [
-        {"params": params, "weight_decay": decay, "prior_mean": mean} for (decay, mean), params in groups.items()
-    ]
-    if apart:
-        own = [(name, named[name]) for name in apart]
-        settings = {"weight_decay": [decays[k] for k in apart], "prior_mean": [means[k] for k in apart]}
-        found.append({"params": own, **settings})
+            apart["params"].append((name, p))
+            apart["weight_decay"].append(decay)
+            apart["prior_mean"].append(mean)
+    found = list(together.values())
+    if apart["params"]:
+        found.append(apart)
     return found
 
 
@@ -139,6 +135,7 @@ class NaturalLearner(GradientLearner):
         grads = torch.autograd.grad(loss, [*weights, *unknowns], create_graph=True, allow_unused=True)
         for p, grad in zip(weights, grads, strict=False):
             p.grad = grad
+        # `sampled` has cleared the weights' gradients, but those of the unknowns add up over the draws of a step.
         for p, grad in zip(unknowns, grads[len(weights) :], strict=True):
             p.grad = grad.detach() if p.grad is None else p.grad + grad.detach()
 
@@ -147,7 +144,8 @@ class NaturalLearner(GradientLearner):
         mean, deviations = modules.parameters(self.network), self.optimizer.deviations
         precision = modules.flatten({name: deviations[name] for name in mean}).pow(-2)
         about = context(self.task, self.learnt())
-        return Gaussian(modules.copies(mean), Diagonal(precision), modules.copies(modules.buffers(self.network)), about)
+        buffers = modules.copies(dict(self.network.named_buffers()))
+        return Gaussian(modules.copies(mean), Diagonal(precision), buffers, about)
 
 
 def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:

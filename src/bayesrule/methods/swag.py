@@ -14,8 +14,7 @@ from bayesrule.data import Batch
 from bayesrule.files import Tree
 from bayesrule.methods.base import Learner, Logs, Method, Plan, context
 from bayesrule.methods.point import PointLearner
-from bayesrule.optim import Cosine, Group, Schedule, WarmUp
-from bayesrule.optim.schedules import History
+from bayesrule.optim import Cosine, Group, History, Schedule, WarmUp
 from bayesrule.posteriors import Gaussian, Particles, Posterior, match
 from bayesrule.seeds import Noise
 from bayesrule.structures import LowRank
@@ -35,8 +34,8 @@ class SWAG(Method):
     those networks are the posterior.
 
     ``rank``: K. ``burn_in``: the share of training before the first snapshot. ``snapshots``: how many, evenly spaced
-    over the rest. ``lr``: Adam's learning rate after the warm-up. ``wander``: the constant rate while snapshots are
-    taken, as a share of ``lr``.
+    over the rest. ``lr``: Adam's learning rate after the warm-up. ``swa_lr_ratio``: the constant learning rate while
+    snapshots are taken, as a share of ``lr``.
     """
 
     name: ClassVar[str] = "swag"
@@ -45,13 +44,13 @@ class SWAG(Method):
     burn_in: float = 0.75
     snapshots: int = 40
     lr: float = 1e-2
-    wander: float = 0.45
+    swa_lr_ratio: float = 0.45
 
     def __post_init__(self) -> None:
         if self.rank < 2 or self.snapshots < 2:
             raise ValueError(f"rank and snapshots must be at least 2, not {self.rank} and {self.snapshots}")
-        if not 0 < self.wander <= 1:
-            raise ValueError(f"wander must lie in (0, 1], not {self.wander}")
+        if not 0 < self.swa_lr_ratio <= 1:
+            raise ValueError(f"swa_lr_ratio must lie in (0, 1], not {self.swa_lr_ratio}")
         if not 0 <= self.burn_in < 1:
             raise ValueError(f"burn_in must lie in [0, 1), not {self.burn_in}")
 
@@ -62,21 +61,22 @@ class SWAG(Method):
         first = min(math.ceil(self.burn_in * plan.steps), plan.steps - 2)
         count = min(self.snapshots, plan.steps - first)
         at = {first + math.ceil((i + 1) * (plan.steps - first) / count) for i in range(count)}
-        group = Group(lr=self.lr, schedule=Settle(self.burn_in, self.wander))
+        group = Group(lr=self.lr, schedule=CosineToConstant(self.burn_in, self.swa_lr_ratio))
         return SWAGLearner(PointLearner(task, plan, group), at, self.rank, noise)
 
 
 @dataclass(frozen=True)
-class Settle(Schedule):
+class CosineToConstant(Schedule):
     """Warm-up, half a cosine down to ``level`` within the share ``burn_in`` of the steps, then constant."""
 
-    name: ClassVar[str] = "settle"
+    name: ClassVar[str] = "cosine-to-constant"
     burn_in: float
     level: float
 
     def at(self, done: float, history: History) -> float:
         """The rise times the fall."""
-        fall = Cosine(warm_up=0)(min(done / self.burn_in, 1.0) if self.burn_in else 1.0)
+        burnt_in = min(done / self.burn_in, 1.0) if self.burn_in else 1.0
+        fall = Cosine(warm_up=0)(burnt_in)
         return WarmUp()(done) * (self.level + (1 - self.level) * fall)
 
 
@@ -135,16 +135,19 @@ class SWAGLearner(Learner):
         if self.count < 2 or not modules.has_batch_norm(self.base.network):
             return super().conclude(held)
         particles = self._particles(self._gaussian())
-        return particles if held is None else match(particles, held)
+        if held is None:
+            return particles
+        return match(particles, held)
 
     def _gaussian(self) -> Gaussian:
         network, task = self.base.network, self.base.task
         variance = (0.5 * self.squares / self.count).clamp_min(TINY)
+        # half the variance from the diagonal and half from the directions, as in the paper: hence both factors of 2
         factor = torch.stack(self.deviations, 1) / math.sqrt(2 * (len(self.deviations) - 1))
         mean = modules.copies(modules.unflatten(self.mean, self.base.parameters))
         about = context(task, self.base.learnt())
         precision = LowRank(variance, factor, of="covariance")
-        return Gaussian(mean, precision, modules.copies(modules.buffers(network)), about)
+        return Gaussian(mean, precision, modules.copies(dict(network.named_buffers())), about)
 
     def _particles(self, gaussian: Gaussian) -> Particles:
         """Samples of the Gaussian, each with the statistics that its weights give on the training data."""

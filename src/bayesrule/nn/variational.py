@@ -246,7 +246,7 @@ class Variational(nn.Module):
         return -(std.log().sum() + 0.5 * std.numel() * math.log(2 * math.pi * math.e)) - log_p
 
     def _guard(self, divergence: Tensor, std: Tensor) -> None:
-        if divergence.device.type in modules.PROMPT and not bool(divergence.isfinite()):
+        if divergence.device.type in modules.SYNCHRONOUS and not bool(divergence.isfinite()):
             self._check_range(std.detach())
 
     def _check_range(self, std: Tensor) -> None:
@@ -273,7 +273,7 @@ class Variational(nn.Module):
         return Gaussian(
             modules.copies(self.means),
             Diagonal(std.square().reciprocal()),
-            modules.copies(modules.buffers(model)),
+            modules.copies(dict(model.named_buffers())),
             Context(model, likelihoods.choose(likelihood), scaling or Scaling()),
         )
 

@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 from bayesrule.optim import natural
+from bayesrule.optim.flat import check_settings
 from bayesrule.optim.groups import Group
 from bayesrule.optim.ivon import IVON
 from bayesrule.optim.natural import Natural
@@ -29,6 +30,7 @@ from bayesrule.optim.schedules import (
     Constant,
     Cosine,
     Cyclic,
+    History,
     Plateau,
     Ramp,
     Schedule,
@@ -52,6 +54,7 @@ __all__ = [
     "Cosine",
     "Cyclic",
     "Group",
+    "History",
     "Natural",
     "Plateau",
     "Ramp",
@@ -60,6 +63,7 @@ __all__ = [
     "Vadam",
     "WarmUp",
     "YellowFin",
+    "check_settings",
     "choose",
     "natural",
     "robust_region",

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
-class Flat:
+class FlatGroup:
     """Parameters of one group, dtype and device, and vectors over all of them.
 
     ``precision`` is h + δ, ``momentum`` the mean gradient over steps; both are in the optimiser's state by parameter,
     as views. The others are at work within a step: ``noise`` ε, ``inverse`` 1/√(h + δ), ``delta`` ε/√(h + δ),
-    ``weights`` the drawn weights, ``seen`` what the draws say of the curvature.
+    ``weights`` the drawn weights, ``seen`` what the draws say of the curvature. ``decay`` is δ, ``centre`` the prior's
+    mean, each one number or a vector, and ``examples`` λ: see `under`.
     """
 
     def __init__(
@@ -24,22 +27,24 @@ class Flat:
         self.sizes = [p.numel() for p in self.params]
         first = self.params[0]
         self.decay: float | Tensor = 0.0
+        self.centre: float | Tensor = 0.0
+        self.examples = 1.0
+        # All memory of a step is taken here, once: fresh vectors would cost a step more than the arithmetic does.
         self.precision, self.momentum, self.noise, self.inverse, self.delta, self.weights, self.seen = (
             torch.zeros(sum(self.sizes), dtype=first.dtype, device=first.device) for _ in range(7)
         )
+        # Views of these vectors are asked for at every step. A tensor cannot be a key by its contents, so they are kept
+        # by id; `_own` holds on to the vectors, so that no id is reused.
         self._views: dict[int, list[Tensor]] = {}
-        self._own = [vector for vector in vars(self).values() if isinstance(vector, Tensor)]  # so that no id is reused
+        self._own = [vector for vector in vars(self).values() if isinstance(vector, Tensor)]
         self._views = {id(vector): self.views(vector) for vector in self._own}
         self.generator = torch.Generator(first.device)
         self._seed = -1  # what the noise was drawn from
-        self._decays: tuple[int, float] | None = None  # what the decay was made from
-        self._centre: tuple[Any, float | Tensor] | None = None
+        self._prior: tuple[Any, Any, float] | None = None  # what decay and centre were made from
         self._adopt(state)
 
-    def spread(self, values: float | Sequence[Tensor]) -> float | Tensor:
-        """A number for all weights as it is; a tensor for each parameter of the group as one vector."""
-        if not isinstance(values, Sequence):
-            return values
+    def _vector(self, values: Sequence[Tensor]) -> Tensor:
+        """A tensor for each parameter of the group as one vector."""
         own = {id(p): value for p, value in zip(self.group["params"], values, strict=True)}
         return torch.cat([own[id(p)].to(p).expand(p.shape).reshape(-1) for p in self.params])
 
@@ -57,36 +62,48 @@ class Flat:
             if known := state.get(p):
                 momentum.copy_(known["momentum"])
                 precision.copy_(known["precision"])
-                if not isinstance(self.decay, Tensor) and known["decay"] != self.decay:  # frozen while others went on
+                # A parameter that was frozen while others went on has the decay of an earlier temperature.
+                if not isinstance(self.decay, Tensor) and known["decay"] != self.decay:
                     precision.add_(self.decay - known["decay"]).clamp_min_(0.5 * float(known["precision"].min()))
-            state[p] = {"precision": precision, "momentum": momentum, "decay": self.decay}
+            state[p] = {"precision": precision, "momentum": momentum}  # and the decay, by `under`
         self._state = [state[p] for p in self.params]
-        self._note_decay()
-
-    def _note_decay(self) -> None:
-        """The decay of each parameter, where the optimiser's state is saved from."""
-        parts = self.views(self.decay) if isinstance(self.decay, Tensor) else [self.decay] * len(self.params)
-        for entry, part in zip(self._state, parts, strict=True):
-            entry["decay"] = part
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """The vector in the shapes of the parameters."""
         known = self._views.get(id(vector))
         return known or [v.view(p.shape) for v, p in zip(torch.split(vector, self.sizes), self.params, strict=True)]
 
-    def decay_to(self, weight_decay: float | Sequence[Tensor], factor: float) -> None:
-        """δ = factor · weight decay, under the same h; where that would not leave h + δ positive, h + δ stays."""
-        if (id(weight_decay), factor) == self._decays:  # tensors are not compared at every step
+    def under(self, temperature: float) -> None:
+        """λ = N/temperature and δ = temperature · weight decay, under the same h, and the prior's mean.
+
+        Where the new δ would not leave h + δ positive, h + δ stays.
+        """
+        group = self.group
+        self.examples = float(group["ess"] * group["augmentation"] / temperature)
+        decay, mean = group["weight_decay"], group["prior_mean"]
+        before = self._prior
+        # This runs at every step, so lists of tensors are compared by identity, not by value.
+        if before is not None and before[0] is decay and before[1] is mean and before[2] == temperature:
             return
-        self._decays, self._kept = (id(weight_decay), factor), weight_decay  # kept, so that the id is not reused
-        base = self.spread(weight_decay)
-        moved = self.precision + (base * factor - self.decay)
+        self._prior = decay, mean, temperature
+        if isinstance(mean, Sequence):
+            mean = self._vector(mean)
+        if isinstance(decay, Sequence):
+            decay = self._vector(decay)
+        self.centre, decayed = mean, decay * temperature
+        moved = self.precision + (decayed - self.decay)
         torch.where(moved > 0, moved, self.precision, out=self.precision)
-        self.decay = base * factor
-        self._note_decay()
+        self.decay = decayed
+        # by parameter, where the optimiser's state is saved from
+        parts = self.views(decayed) if isinstance(decayed, Tensor) else [decayed] * len(self.params)
+        for entry, part in zip(self._state, parts, strict=True):
+            entry["decay"] = part
 
     def draw(self, seed: int, offset: int, negative: bool) -> None:
-        """ε/√(h + δ), with ε the noise of a seed from some place on, or its negative."""
+        """Let w = m + ε/√(λ(h + δ)) stand for the parameters, ε the noise of a seed from ``offset`` on, or −ε.
+
+        The noise is turned like a ring: offset 3 gives the weights ε₃, ε₄, …, ε₁, ε₂.
+        """
         if seed != self._seed:
             self._seed = seed
             self.noise.normal_(generator=self.generator.manual_seed(seed))
@@ -96,18 +113,18 @@ class Flat:
         torch.mul(self.noise[:start], self.inverse[left:], out=self.delta[left:])
         if negative:
             self.delta.neg_()
-
-    def perturb(self, scale: float) -> None:
-        """Let w = m + scale·ε/√(h + δ) stand for the parameters."""
+        scale = 1 / math.sqrt(self.examples)
         for p, w, d in zip(self.params, self.views(self.weights), self.views(self.delta), strict=True):
             torch.add(p.data, d, alpha=scale, out=w)
-            p.data = w
+            p.data = w  # not `copy_`: the means stay where they are, untouched, for the end of the block
 
     def grads(self) -> list[Tensor]:
         """The gradients of all parameters; zero for one that the loss does not depend on."""
         found = []
         for p, name in zip(self.params, self.names, strict=True):
-            grad = torch.zeros_like(p) if p.grad is None else p.grad
+            grad = p.grad
+            if grad is None:
+                grad = torch.zeros_like(p)
             if grad.layout != torch.strided:
                 raise TypeError(f"the gradient of parameter {name!r} is sparse: use Embedding(..., sparse=False)")
             found.append(grad)
@@ -117,7 +134,7 @@ class Flat:
         """Take in the ``draws``-th draw: gradients and what is seen are averages over draws from now on."""
         if draws == 1:
             if seen is self.delta:
-                self.delta = self.seen  # whose memory is free
+                self.delta = self.seen  # whose memory is free: the two change places, and nothing is copied
             self.seen, self._means = seen, [grad.detach() for grad in self.grads()]
         else:
             torch._foreach_lerp_(self._means, self.grads(), 1 / draws)
@@ -139,21 +156,16 @@ class Flat:
             for p, d, b in zip(self.params, self.views(direction), self.views(by), strict=True):
                 p.addcdiv_(d, b, value=-rate)
 
-    @property
-    def centre(self) -> float | Tensor:
-        """The prior's mean, one number or a vector."""
-        given = self.group["prior_mean"]
-        if self._centre is None or self._centre[0] is not given:
-            self._centre = given, self.spread(given)
-        return self._centre[1]
-
     def pulled(self, slopes: Sequence[Tensor], pull: float | Tensor) -> Tensor:
         """slopes + pull·(m − prior_mean), in memory that is free after a block."""
         outs, centre = self.views(self.weights), self.centre
+        # one pass over memory where two numbers are enough, which is nearly always
         if not isinstance(pull, Tensor) and not isinstance(centre, Tensor):
             for p, g, out in zip(self.params, slopes, outs, strict=True):
                 torch.add(g, p, alpha=pull, out=out)
-            return self.weights.sub_(pull * centre) if centre else self.weights
+            if centre:
+                self.weights.sub_(pull * centre)
+            return self.weights
         for p, out in zip(self.params, outs, strict=True):
             out.copy_(p)
         self.weights.sub_(centre).mul_(pull)
@@ -162,15 +174,15 @@ class Flat:
         return self.weights
 
 
-def alike(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[Tensor], list[str]]]:
+def by_kind(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[Tensor], list[str]]]:
     """Each group with its trained parameters and their names, those of one dtype and device together.
 
-    Without names of their own, parameters are called by their number.
+    Without names of their own, parameters are called by their index.
     """
     number = 0
     for group in groups:
         params = group["params"]
-        names = group.get("param_names") or [str(place) for place in range(number, number + len(params))]
+        names = group.get("param_names") or [str(index) for index in range(number, number + len(params))]
         number += len(params)
         kinds: dict[Any, tuple[list[Tensor], list[str]]] = {}
         for p, name in zip(params, names, strict=True):
@@ -180,3 +192,53 @@ def alike(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], li
                 called.append(name)
         for alike, called in kinds.values():
             yield group, alike, called
+
+
+def check_settings(group: dict[str, Any]) -> None:
+    """Refuse settings of a group that make no sense."""
+    for name in ("ess", "temperature", "augmentation", "hess_init"):
+        value = group[name]
+        if name == "hess_init" and value is None:
+            continue
+        if not (isinstance(value, Real) and 0 < float(value) < math.inf):
+            raise ValueError(f"{name} must be positive and finite, not {value!r}")
+    radius = group["clip_radius"]
+    if not (isinstance(radius, Real) and float(radius) > 0):
+        raise ValueError(f"clip_radius must be positive, not {radius!r}")
+    for name in ("lr", "damping", "tempering", "weight_decay"):
+        value = group[name]
+        if isinstance(value, Sequence) and name == "weight_decay":
+            check_by_parameter(name, group)
+        elif not (isinstance(value, Real) and 0 <= float(value) < math.inf):
+            raise ValueError(f"{name} must be at least 0 and finite, not {value!r}")
+    mean = group["prior_mean"]
+    if isinstance(mean, Sequence):
+        check_by_parameter("prior_mean", group)
+    elif not (isinstance(mean, Real) and math.isfinite(mean)):
+        raise ValueError(f"prior_mean must be a finite number, not {mean!r}")
+    betas = group["betas"]
+    if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
+        raise ValueError(f"betas must be two numbers in [0, 1), not {betas!r}")
+
+
+def check_by_parameter(name: str, group: dict[str, Any]) -> None:
+    """Refuse a setting by parameter that misses one, or has another shape, or is not finite, or negative."""
+    params, values = group["params"], group[name]
+    if len(values) != len(params):
+        raise ValueError(f"{name} must have a tensor for each of the {len(params)} parameters, not {len(values)}")
+    for index, (p, value) in enumerate(zip(params, values, strict=True)):
+        if not isinstance(value, Tensor) or value.shape not in (p.shape, ()):
+            found = list(value.shape) if isinstance(value, Tensor) else value
+            raise ValueError(f"{name} must be a tensor {list(p.shape)} for parameter {index} of its group, not {found}")
+        if not bool(value.isfinite().all()) or (name == "weight_decay" and bool((value < 0).any())):
+            least = "at least 0 and " if name == "weight_decay" else ""
+            raise ValueError(
+                f"{name} of parameter {index} must be {least}finite, not {value.min():g} to {value.max():g}"
+            )
+
+
+def check_dtypes(params: Iterable[Tensor]) -> None:
+    """Refuse parameters whose dtype is too coarse for a mean over many steps."""
+    for p in params:
+        if p.requires_grad and p.dtype not in (torch.float32, torch.float64):
+            raise TypeError(f"parameters must be float32 or float64, not {p.dtype}: train in float32 under autocast")

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from bayesrule.optim.flat import Flat
+from bayesrule.optim.flat import FlatGroup
 from bayesrule.optim.natural import Natural
 
 BOUNDS = 1e-30, 1e30  # of h + δ
@@ -35,14 +35,14 @@ class IVON(Natural):
     >>> optimizer.step()
     """
 
-    def _observe(self, flat: Flat) -> Tensor:
+    def _observe(self, flat: FlatGroup) -> Tensor:
         """ĝ·ε/√(h + δ), which is ĥ/((h + δ)√λ)."""
         torch._foreach_mul_(flat.views(flat.delta), flat.grads())
         return flat.delta
 
-    def _learn(self, flat: Flat) -> None:
+    def _learn(self, flat: FlatGroup) -> None:
         weight = 1 - flat.group["betas"][1]
-        change = flat.seen.mul_(weight * math.sqrt(self._size(flat.group)))
+        change = flat.seen.mul_(weight * math.sqrt(flat.examples))
         if isinstance(flat.decay, Tensor):
             change.addcmul_(flat.inverse.square_(), flat.decay, value=weight)  # `curve` writes to the inverse anyway
         else:
@@ -51,7 +51,7 @@ class IVON(Natural):
         self._move(flat)
 
 
-def curve(flat: Flat, change: Tensor) -> None:
+def curve(flat: FlatGroup, change: Tensor) -> None:
     """h + δ ← (h + δ)(1 + e + ½e²), for the relative change e = (1 − β)(ĥ − h)/(h + δ).
 
     The same as h ← βh + (1 − β)ĥ + ½(1 − β)²(h − ĥ)²/(h + δ), and positive by construction, as 1 + e + ½e² ≥ ½; the

@@ -18,7 +18,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import torch
@@ -30,10 +29,10 @@ from bayesrule.data import Scaling
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
-from bayesrule.optim.flat import Flat, alike
+from bayesrule.optim.conversion import gaussian_over
+from bayesrule.optim.flat import FlatGroup, by_kind, check_dtypes, check_settings
 from bayesrule.posteriors import Context, Gaussian
 from bayesrule.seeds import mixed
-from bayesrule.structures import Diagonal
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -43,7 +42,7 @@ LARGE = 10_000  # weights from which on noise is worth using twice
 COLDEST = 0.1  # where the temperature starts when it is warmed up
 
 
-class Settings(TypedDict, total=False):
+class NaturalSettings(TypedDict, total=False):
     """What a group of parameters may be given of its own.
 
     weight_decay: δ; the prior of the weights is N(prior_mean, 1/(Nδ)). A number, or a list with a tensor for each
@@ -69,7 +68,7 @@ class Settings(TypedDict, total=False):
     prior_mean: float | Sequence[Tensor]
 
 
-DEFAULTS: Settings = {
+DEFAULTS: NaturalSettings = {
     "weight_decay": 1e-4,
     "betas": (0.9, 0.99999),
     "hess_init": None,
@@ -91,12 +90,12 @@ class Natural(Optimizer):
         ess: N, the number of examples that the loss is a mean over: that of the training set.
         refresh: blocks between fresh noise: 1 for each, 2 for pairs of noise and its negative. See `_draw_noise`.
         seed: that of the noise.
-        settings: see `Settings`.
+        settings: see `NaturalSettings`.
     """
 
     noisy: ClassVar[bool] = True  # whether gradients are taken at drawn weights
     twice: ClassVar[bool] = False  # whether gradients have to be differentiable
-    own_defaults: ClassVar[Settings] = {}  # where this one differs from `DEFAULTS`
+    own_defaults: ClassVar[NaturalSettings] = {}  # where this one differs from `DEFAULTS`
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class Natural(Optimizer):
         ess: float,
         refresh: int = 16,
         seed: int = 0,
-        **settings: Unpack[Settings],
+        **settings: Unpack[NaturalSettings],
     ) -> None:
         for name in settings:
             if name not in DEFAULTS:
@@ -119,7 +118,7 @@ class Natural(Optimizer):
         self._collected = 0  # draws since the last step
         self._inside = False
         self._broken: dict[torch.device, Tensor] = {}  # the first step whose gradients were not finite, or -1
-        self._flats: list[Flat] = []
+        self._flats: list[FlatGroup] = []
         self._trained: list[Any] | None = None  # which parameters the flat vectors are of, and of what kind
         super().__init__(params, {"lr": lr, "ess": ess, **DEFAULTS, **self.own_defaults, **settings})
 
@@ -127,21 +126,21 @@ class Natural(Optimizer):
         """Add parameters with settings of their own."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        check(group)
+        check_settings(group)
         if group["hess_init"] is None:
             group["hess_init"] = group["temperature"] / (group["ess"] * group["augmentation"] * STD**2)
         check_dtypes(group["params"])
         self._trained = None
 
     @abstractmethod
-    def _observe(self, flat: Flat) -> Tensor:
+    def _observe(self, flat: FlatGroup) -> Tensor:
         """What the gradients of a draw say of the curvature, as one vector."""
 
     @abstractmethod
-    def _learn(self, flat: Flat) -> None:
+    def _learn(self, flat: FlatGroup) -> None:
         """One step from the averages of gradient and curvature over the draws."""
 
-    def _move(self, flat: Flat) -> None:
+    def _move(self, flat: FlatGroup) -> None:
         """m ← m − α·clip((ḡ/(1 − β₁ᵗ) + δ(m − prior_mean))/(h + δ + damping)), with ḡ ← β₁ḡ + (1 − β₁)ĝ.
 
         α = lr·(h₀ + δ), so that the first steps are those of SGD at lr.
@@ -149,9 +148,13 @@ class Natural(Optimizer):
         group, beta = flat.group, flat.group["betas"][0]
         slopes = flat.views(flat.momentum)
         torch._foreach_lerp_(slopes, flat.grads(), 1 - beta)
+        # ḡ starts at zero. Instead of dividing it by 1 − β₁ᵗ, δ and the radius are multiplied by that share, and the
+        # rate is divided by it: the same step without a pass over a vector.
         share = 1 - beta ** (self.steps + 1)
         rate = group["lr"] * (group["hess_init"] + flat.decay) / share
-        by = flat.precision + group["damping"] if group["damping"] else flat.precision
+        by = flat.precision
+        if group["damping"]:
+            by = by + group["damping"]
         flat.descend(flat.pulled(slopes, flat.decay * share), by, rate, group["clip_radius"] * share)
 
     @contextmanager
@@ -163,50 +166,48 @@ class Natural(Optimizer):
         """
         if self._inside:
             raise RuntimeError("sampled() within another sampled block: one block at a time")
-        with torch.no_grad():
-            flats = self._layout()
-            self._draw_noise(flats)
+        flats = self._layout()
         means = [(p, p.data) for flat in flats for p in flat.params]
         self._inside = True
         try:
-            with torch.no_grad():
-                for flat in flats:
-                    for p in flat.params:
-                        p.grad = None
-                    if self.noisy:
-                        flat.perturb(1 / math.sqrt(self._size(flat.group)))
-            with self._watching():
-                yield
-            with torch.no_grad():
-                self._collect(flats)
+            self._draw(flats)
+            yield
+            self._collect(flats)
         finally:
             self._inside = False
             for p, mean in means:
                 p.data = mean
 
-    @contextmanager
-    def _watching(self) -> Iterator[None]:
-        """What else goes on within a block."""
-        yield
-
-    def _draw_noise(self, flats: Sequence[Flat]) -> None:
-        """Noise as a function of seed, process and draw.
+    @torch.no_grad()
+    def _draw(self, flats: Sequence[FlatGroup]) -> None:
+        """Weights from q, with noise that is a function of seed, process and draw.
 
         Fresh numbers every ``refresh`` draws; in between the same ones at other weights, and each time the negative
-        next. Every draw is one from q, and those of one weight are independent but for the negatives.
+        next. Every draw is one from q, and those of one weight are independent but for the negatives. Drawing normal
+        numbers is a large part of the time of a step, so each is used more than once.
         """
-        for place, flat in enumerate(flats if self.noisy else ()):
-            cycle = self.refresh if len(flat.noise) >= LARGE else min(self.refresh, 2)
-            number, within = divmod(self.draws, cycle)
-            key = self.seed, processes.rank(), place, number
+        for flat in flats:
+            for p in flat.params:
+                p.grad = None
+        self.draws += 1
+        if not self.noisy:
+            return
+        for index, flat in enumerate(flats):
+            cycle = self.refresh
+            if len(flat.noise) < LARGE:  # turned noise of few weights would soon meet itself
+                cycle = min(cycle, 2)
+            number, within = divmod(self.draws - 1, cycle)
+            # Each process draws its own noise: averages over processes are averages over draws.
+            key = self.seed, processes.rank(), index, number
             offset = mixed(*key, within // 2) if within > 1 else 0
             flat.draw(mixed(*key), offset, negative=within % 2 == 1)
-        self.draws += 1
 
-    def _collect(self, flats: Sequence[Flat]) -> None:
+    @torch.no_grad()
+    def _collect(self, flats: Sequence[FlatGroup]) -> None:
         """Take in the gradients of a draw, if there are any."""
         if all(p.grad is None for flat in flats for p in flat.params):
             return
+        # All groups are checked before one of them takes anything in, so that an error leaves no group ahead of others.
         seen = [self._observe(flat) for flat in flats]
         for flat, curvature in zip(flats, seen, strict=True):
             self._check_finite(flat, curvature)
@@ -214,15 +215,15 @@ class Natural(Optimizer):
         for flat, curvature in zip(flats, seen, strict=True):
             flat.average(curvature, self._collected)
 
-    def _check_finite(self, flat: Flat, curvature: Tensor) -> None:
+    def _check_finite(self, flat: FlatGroup, curvature: Tensor) -> None:
         """A gradient that is not finite shows in what it says of the curvature, but for second derivatives.
 
         On a device that would have to be waited for, the first such step is noted there, for `_ready` to find.
         """
-        total = curvature.sum()
+        total = curvature.sum()  # one number to look at: NaN and infinity survive a sum
         if self.twice:
             total = total + torch.stack([grad.sum() for grad in flat.grads()]).sum()
-        if total.device.type not in modules.PROMPT:
+        if total.device.type not in modules.SYNCHRONOUS:
             step = torch.full_like(total, self.steps, dtype=torch.int64)
             before = self._broken.get(total.device, torch.full_like(step, -1))
             self._broken[total.device] = torch.where((before < 0) & ~total.isfinite(), step, before)
@@ -230,8 +231,11 @@ class Natural(Optimizer):
         if math.isfinite(total):
             return
         self._collected = 0
-        bad = [not bool(both.isfinite().all()) for both in map(torch.add, flat.grads(), flat.views(curvature))]
-        name = next((name for name, wrong in zip(flat.names, bad, strict=True) if wrong), flat.names[0])
+        name = flat.names[0]  # if none is to blame alone: finite numbers whose sum is not
+        for candidate, grad, seen in zip(flat.names, flat.grads(), flat.views(curvature), strict=True):
+            if not bool((grad + seen).isfinite().all()):
+                name = candidate
+                break
         raise FloatingPointError(
             f"step {self.steps}: the gradient of parameter {name!r} is NaN, infinite or beyond all measure; the "
             "parameters are unchanged. Check the loss and the inputs for extreme values, or lower the learning rate"
@@ -265,42 +269,41 @@ class Natural(Optimizer):
         if not self._inside:
             self._collected = 0
 
-    def _size(self, group: dict[str, Any]) -> float:
-        """λ: the number of examples over the temperature."""
-        return float(group["ess"] * group["augmentation"] / self._temperature(group))
-
-    def _temperature(self, group: dict[str, Any]) -> float:
-        done = min(self.steps / group["tempering"], 1.0) if group["tempering"] else 1.0
-        return float(group["temperature"] * (COLDEST + (1 - COLDEST) * done))
-
-    def _layout(self) -> list[Flat]:
-        """The flat vectors of all parameters that are trained now, under the present weight decay."""
+    @torch.no_grad()
+    def _layout(self) -> list[FlatGroup]:
+        """The flat vectors of all parameters that are trained now, under the present temperature and prior."""
         params = [p for group in self.param_groups for p in group["params"]]
+        # What makes the vectors stale: a parameter frozen or freed, a module moved to another device or dtype.
         trained = [(p.dtype, p.device) if p.requires_grad else None for p in params]
         if trained != self._trained:
             check_dtypes(params)
-            self._flats = [Flat(*kind, self.state) for kind in alike(self.param_groups)]
+            self._flats = [FlatGroup(*kind, self.state) for kind in by_kind(self.param_groups)]
             self._collected, self._trained = 0, trained
         for flat in self._flats:
-            flat.decay_to(flat.group["weight_decay"], self._temperature(flat.group))
+            tempering = flat.group["tempering"]
+            risen = min(self.steps / tempering, 1.0) if tempering else 1.0
+            flat.under(float(flat.group["temperature"] * (COLDEST + (1 - COLDEST) * risen)))
         return self._flats
 
     @property
     def means(self) -> Parameters:
-        """The means by name: that of `named_parameters`, if the optimiser was given those, else the place."""
-        return {name: p.detach() for flat in self._ready() for name, p in zip(flat.names, flat.params, strict=True)}
+        """The means by name: that of `named_parameters`, if the optimiser was given those, else the index."""
+        found: Parameters = {}
+        for flat in self._ready():
+            for name, p in zip(flat.names, flat.params, strict=True):
+                found[name] = p.detach()
+        return found
 
     @property
     def deviations(self) -> Parameters:
         """σ = 1/√(λ(h + δ)) by name."""
         found: Parameters = {}
         for flat in self._ready():
-            spread = flat.precision.mul(self._size(flat.group)).rsqrt_()
-            found |= dict(zip(flat.names, flat.views(spread), strict=True))
+            deviations = flat.precision.mul(flat.examples).rsqrt_()
+            found |= dict(zip(flat.names, flat.views(deviations), strict=True))
         return found
 
-    @torch.no_grad()
-    def _ready(self) -> list[Flat]:
+    def _ready(self) -> list[FlatGroup]:
         if self._inside:
             raise RuntimeError("means and deviations cannot be read within a sampled block: read them after it")
         for first in map(int, self._broken.values()):
@@ -318,23 +321,11 @@ class Natural(Optimizer):
         Frozen parameters are shared with the module, all else is copied.
         """
         deviations = self.deviations
-        spread = {
-            id(p): deviations[name] for flat in self._flats for p, name in zip(flat.params, flat.names, strict=True)
-        }
-        own = {name: id(p) for name, p in model.named_parameters()}
-        twin = modules.twin(model, [p for p in modules.frozen(model).values() if id(p) not in spread])
-        mean: Parameters = {}
-        others: Parameters = {}
-        for name, p in twin.named_parameters():
-            if own[name] in spread:
-                mean[name] = p.requires_grad_().detach().clone()
-            elif p.requires_grad:
-                others[name] = p
-        if not mean:
-            raise ValueError("the optimiser trains none of the model's parameters: pass the model it was made for")
-        precision = modules.flatten({name: spread[own[name]].detach() for name in mean}).pow(-2)
-        about = Context(twin, likelihoods.choose(likelihood), scaling or Scaling())
-        return Gaussian(mean, Diagonal(precision), modules.copies(others | modules.buffers(twin)), about)
+        found = {}
+        for flat in self._flats:
+            for p, name in zip(flat.params, flat.names, strict=True):
+                found[id(p)] = deviations[name].detach()
+        return gaussian_over(found, Context(model, likelihoods.choose(likelihood), scaling or Scaling()))
 
     def state_dict(self) -> dict[str, Any]:
         """What torch's optimisers have, and where steps and noise stand."""
@@ -359,59 +350,12 @@ class Natural(Optimizer):
     def _check_shapes(self, state_dict: dict[str, Any]) -> None:
         """Refuse a state of other parameters before anything is loaded."""
         params = [p for group in self.param_groups for p in group["params"]]
-        places = [place for group in state_dict["param_groups"] for place in group["params"]]
-        if len(params) != len(places):
-            raise ValueError(f"the state is of {len(places)} parameters, the optimiser has {len(params)}")
-        for p, place in zip(params, places, strict=True):
-            saved = state_dict["state"].get(place, {}).get("precision")
+        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
+        if len(params) != len(indices):
+            raise ValueError(f"the state is of {len(indices)} parameters, the optimiser has {len(params)}")
+        for p, index in zip(params, indices, strict=True):
+            saved = state_dict["state"].get(index, {}).get("precision")
             if saved is not None and saved.shape != p.shape:
                 raise ValueError(
-                    f"the state of parameter {place} has shape {list(saved.shape)}, the parameter {list(p.shape)}"
+                    f"the state of parameter {index} has shape {list(saved.shape)}, the parameter {list(p.shape)}"
                 )
-
-
-def check(group: dict[str, Any]) -> None:
-    """Refuse settings that make no sense."""
-    for name in ("ess", "temperature", "augmentation", "hess_init", "clip_radius"):
-        bounded = name != "clip_radius"
-        if name == "hess_init" and group[name] is None:
-            continue
-        if not (isinstance(group[name], Real) and group[name] > 0 and not (bounded and math.isinf(group[name]))):
-            raise ValueError(f"{name} must be positive{' and finite' if bounded else ''}, not {group[name]!r}")
-    for name in ("weight_decay", "prior_mean"):
-        if isinstance(group[name], Sequence):
-            check_by_parameter(name, group)
-    for name in ("lr", "weight_decay", "damping", "tempering"):
-        if isinstance(group[name], Sequence):
-            continue
-        if not (isinstance(group[name], Real) and 0 <= group[name] < math.inf):
-            raise ValueError(f"{name} must be at least 0 and finite, not {group[name]!r}")
-    centre = group["prior_mean"]
-    if not isinstance(centre, Sequence) and not (isinstance(centre, Real) and math.isfinite(centre)):
-        raise ValueError(f"prior_mean must be a finite number, not {group['prior_mean']!r}")
-    betas = group["betas"]
-    if not (isinstance(betas, tuple | list) and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
-        raise ValueError(f"betas must be two numbers in [0, 1), not {betas!r}")
-
-
-def check_by_parameter(name: str, group: dict[str, Any]) -> None:
-    """Refuse a setting by parameter that misses one, or has another shape, or is not finite, or negative."""
-    params, values = group["params"], group[name]
-    if len(values) != len(params):
-        raise ValueError(f"{name} must have a tensor for each of the {len(params)} parameters, not {len(values)}")
-    for index, (p, value) in enumerate(zip(params, values, strict=True)):
-        if not isinstance(value, Tensor) or value.shape not in (p.shape, ()):
-            found = list(value.shape) if isinstance(value, Tensor) else value
-            raise ValueError(f"{name} must be a tensor {list(p.shape)} for parameter {index} of its group, not {found}")
-        if not bool(value.isfinite().all()) or (name == "weight_decay" and bool((value < 0).any())):
-            least = "at least 0 and " if name == "weight_decay" else ""
-            raise ValueError(
-                f"{name} of parameter {index} must be {least}finite, not {value.min():g} to {value.max():g}"
-            )
-
-
-def check_dtypes(params: Iterable[Tensor]) -> None:
-    """Refuse parameters whose dtype is too coarse for a mean over many steps."""
-    for p in params:
-        if p.requires_grad and p.dtype not in (torch.float32, torch.float64):
-            raise TypeError(f"parameters must be float32 or float64, not {p.dtype}: train in float32 under autocast")

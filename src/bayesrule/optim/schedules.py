@@ -60,7 +60,8 @@ class WarmUp(Schedule):
     share: float = 0.1
 
     def __post_init__(self) -> None:
-        _check("share", self.share, 0 <= self.share <= 1, "from 0 to 1", "the share of steps that the rise takes")
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share must be from 0 to 1, not {self.share}: the share of steps that the rise takes")
 
     def at(self, done: float, history: History) -> float:
         """The rise, or 1 after it."""
@@ -79,7 +80,8 @@ class Cosine(Schedule):
     warm_up: float = 0.1
 
     def __post_init__(self) -> None:
-        _check("warm_up", self.warm_up, 0 <= self.warm_up <= 1, "from 0 to 1", "the share of steps that the rise takes")
+        if not 0 <= self.warm_up <= 1:
+            raise ValueError(f"warm_up must be from 0 to 1, not {self.warm_up}: the share of steps that the rise takes")
 
     def at(self, done: float, history: History) -> float:
         """The rise times the fall."""
@@ -101,7 +103,8 @@ class Cyclic(Schedule):
 
     def __post_init__(self) -> None:
         _check_whole("cycles", self.cycles, 1)
-        _check("low", self.low, 0 <= self.low <= 1, "from 0 to 1", "it is the factor between two cycles")
+        if not 0 <= self.low <= 1:
+            raise ValueError(f"low must be from 0 to 1, not {self.low}: it is the factor between two cycles")
 
     def at(self, done: float, history: History) -> float:
         """Where the line is."""
@@ -128,18 +131,23 @@ class Plateau(Schedule):
 
     def __post_init__(self) -> None:
         _check_whole("patience", self.patience, 0)
-        _check("factor", self.factor, 0 < self.factor < 1, "between 0 and 1", "the learning rate is to fall")
-        _check(
-            "threshold", self.threshold, 0 <= self.threshold < 1, "at least 0 and less than 1", "it is a relative gain"
-        )
+        if not 0 < self.factor < 1:
+            raise ValueError(f"factor must be between 0 and 1, not {self.factor}: the learning rate is to fall")
+        if not 0 <= self.threshold < 1:
+            raise ValueError(
+                f"threshold must be at least 0 and less than 1, not {self.threshold}: it is a relative gain"
+            )
 
     def at(self, done: float, history: History) -> float:
         """The factor after all finished epochs, from the first on."""
         best, waited, falls = math.inf, 0, 0
         for epoch, logs in enumerate(history):
             value = self._value(logs, epoch)
-            better = value < (best - self.threshold * abs(best) if best < math.inf else math.inf)
-            best, waited = (value, 0) if better else (best, waited + 1)
+            # the first epoch is always better: inf − threshold·inf would be NaN
+            if best == math.inf or value < best - self.threshold * abs(best):
+                best, waited = value, 0
+            else:
+                waited += 1
             if waited > self.patience:
                 falls, waited = falls + 1, 0
         return self.factor**falls
@@ -162,7 +170,8 @@ class Ramp(Schedule):
     low: float = 1e-6
 
     def __post_init__(self) -> None:
-        _check("low", self.low, 0 < self.low < 1, "between 0 and 1", "it is the factor at the start")
+        if not 0 < self.low < 1:
+            raise ValueError(f"low must be between 0 and 1, not {self.low}: it is the factor at the start")
 
     def at(self, done: float, history: History) -> float:
         """The power."""
@@ -190,15 +199,14 @@ def robust_region(momentum: float, curvature: float) -> tuple[float, float]:
     >>> robust_region(momentum=0.25, curvature=1.0)
     (0.25, 2.25)
     """
-    _check("momentum", momentum, 0 <= momentum < 1, "at least 0 and less than 1", "at 1 nothing ever comes to rest")
-    _check("curvature", curvature, 0 < curvature < math.inf, "positive and finite", "without it there is no optimum")
+    if not 0 <= momentum < 1:
+        raise ValueError(
+            f"momentum must be at least 0 and less than 1, not {momentum}: at 1 nothing ever comes to rest"
+        )
+    if not 0 < curvature < math.inf:
+        raise ValueError(f"curvature must be positive and finite, not {curvature}: without it there is no optimum")
     root = math.sqrt(momentum)
     return (1 - root) ** 2 / curvature, (1 + root) ** 2 / curvature
-
-
-def _check(name: str, value: float, holds: bool, rule: str, why: str) -> None:
-    if not holds:
-        raise ValueError(f"{name} must be {rule}, not {value}: {why}")
 
 
 def _check_whole(name: str, value: int, least: int) -> None:

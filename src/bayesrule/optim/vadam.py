@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bayesrule.optim.flat import Flat
-from bayesrule.optim.natural import Natural, Settings
+from bayesrule.optim.flat import FlatGroup
+from bayesrule.optim.natural import Natural, NaturalSettings
 
 
 class Vadam(Natural):
@@ -27,14 +27,14 @@ class Vadam(Natural):
     >>> optimizer.step()
     """
 
-    own_defaults = Settings(betas=(0.9, 0.999))
+    own_defaults = NaturalSettings(betas=(0.9, 0.999))
 
-    def _observe(self, flat: Flat) -> Tensor:
+    def _observe(self, flat: FlatGroup) -> Tensor:
         for grad, square in zip(flat.grads(), flat.views(flat.delta), strict=True):
             torch.mul(grad, grad, out=square)
         return flat.delta
 
-    def _learn(self, flat: Flat) -> None:
+    def _learn(self, flat: FlatGroup) -> None:
         group, (beta1, beta2) = flat.group, flat.group["betas"]
         flat.precision.lerp_(flat.seen.add_(flat.decay), 1 - beta2)
         flat.momentum.lerp_(flat.pulled(flat.grads(), flat.decay), 1 - beta1)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from bayesrule.curvature import SquaredGradients
-from bayesrule.optim.flat import Flat
-from bayesrule.optim.natural import Natural, Settings
+from bayesrule.optim.flat import FlatGroup
+from bayesrule.optim.natural import Natural, NaturalSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,7 +37,7 @@ class VOGN(Natural):
     >>> optimizer.step()
     """
 
-    own_defaults = Settings(betas=(0.9, 0.9999))
+    own_defaults = NaturalSettings(betas=(0.9, 0.9999))
 
     def __init__(
         self,
@@ -47,22 +47,24 @@ class VOGN(Natural):
         model: nn.Module,
         refresh: int = 16,
         seed: int = 0,
-        **settings: Unpack[Settings],
+        **settings: Unpack[NaturalSettings],
     ) -> None:
         super().__init__(params, lr, ess, refresh, seed, **settings)
         self._model = model
         self._squares: SquaredGradients | None = None  # once it is needed, and anew in a copy
 
     @contextmanager
-    def _watching(self) -> Iterator[None]:
+    def sampled(self) -> Iterator[None]:
+        """As `Natural.sampled`, with the squared gradients of the examples recorded in the block."""
         if self._squares is None:
             self._squares = SquaredGradients(self._model)
-        self._squares.clear()
-        self._counted = False
-        with self._squares:
-            yield
+        with super().sampled():
+            self._squares.clear()
+            self._counted = False
+            with self._squares:
+                yield
 
-    def _observe(self, flat: Flat) -> Tensor:
+    def _observe(self, flat: FlatGroup) -> Tensor:
         """The mean squares, for all parameters at a time."""
         assert self._squares is not None
         if not self._counted:
@@ -74,7 +76,7 @@ class VOGN(Natural):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_squares": None}
 
-    def _learn(self, flat: Flat) -> None:
+    def _learn(self, flat: FlatGroup) -> None:
         flat.precision.lerp_(flat.seen.add_(flat.decay), 1 - flat.group["betas"][1])
         self._move(flat)
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from bayesrule import processes
-from bayesrule.optim.flat import Flat
+from bayesrule.optim.flat import FlatGroup
 from bayesrule.optim.ivon import curve
-from bayesrule.optim.natural import Natural, Settings
+from bayesrule.optim.natural import Natural, NaturalSettings
 from bayesrule.seeds import mixed
 
 
@@ -36,16 +36,16 @@ class VON(Natural):
     """
 
     twice = True
-    own_defaults = Settings(betas=(0.9, 0.9999))
+    own_defaults = NaturalSettings(betas=(0.9, 0.9999))
 
     @contextmanager
-    def _watching(self) -> Iterator[None]:
-        """Without torch's warning of gradients that can be differentiated: the block does not let them out."""
-        with warnings.catch_warnings():
+    def sampled(self) -> Iterator[None]:
+        """As `Natural.sampled`, without torch's warning of gradients that can be differentiated."""
+        with super().sampled(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Using backward", UserWarning)
             yield
 
-    def _observe(self, flat: Flat) -> Tensor:
+    def _observe(self, flat: FlatGroup) -> Tensor:
         """v·(Hv) for random signs v, zero where the gradient does not depend on the weights."""
         if not any(_depends(p) for group in self.param_groups for p in group["params"]):
             raise RuntimeError("VON looks at second derivatives: call loss.backward(create_graph=True)")
@@ -60,7 +60,7 @@ class VON(Natural):
         found = torch.autograd.grad(outputs, flat.params, along, retain_graph=True, materialize_grads=True)
         return signs.mul_(torch.cat([part.reshape(-1) for part in found]))
 
-    def _learn(self, flat: Flat) -> None:
+    def _learn(self, flat: FlatGroup) -> None:
         change = flat.seen.add_(flat.decay).sub_(flat.precision).div_(flat.precision)
         curve(flat, change.mul_(1 - flat.group["betas"][1]))
         self._move(flat)

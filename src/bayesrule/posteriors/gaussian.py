@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import chain
 from typing import ClassVar, cast
 
@@ -40,7 +41,11 @@ class Gaussian(Posterior):
     ) -> None:
         super().__init__(context)
         self.mean, self.precision, self.fixed, self.beside = mean, precision, fixed, beside
-        self._draws = Draws(Runner(self.model, self._output), mean, precision.sample, mean)
+
+    @cached_property
+    def _draws(self) -> Draws:
+        """Made when networks are first asked for: a fit looks at posteriors that nobody draws from."""
+        return Draws(Runner(self.model, self._output), self.mean, self.precision.sample, self.mean)
 
     def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
         """The module under w = mean + δ, δ ~ N(0, Λ⁻¹); the same seed gives the same networks, kept for a while."""
@@ -72,7 +77,7 @@ class Gaussian(Posterior):
     def at_mean(self) -> nn.Module:
         """A copy of the module with the mean for its weights."""
         module = modules.twin(self.context.model)
-        tensors = dict(module.named_parameters()) | modules.buffers(module)
+        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
         with torch.no_grad():
             for name, value in (self.mean | self.fixed).items():
                 tensors[name].copy_(value)

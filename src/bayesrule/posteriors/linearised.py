@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from threading import RLock
 from typing import ClassVar, Literal, get_args
 
@@ -74,11 +75,14 @@ class Linearised(Gaussian):
         super().__init__(mean, precision, fixed, context, beside)
         check_link(link, context.likelihood)
         self.link = link
-        self._draws = Draws(Runner(self.model, self._tangent), mean, precision.sample)
         with torch.no_grad():
-            own = dict(self.model.named_parameters()) | modules.buffers(self.model)
+            own = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
             for name, value in (mean | fixed).items():  # the tangent's point; what is frozen is there already
                 own[name].copy_(value)
+
+    @cached_property
+    def _draws(self) -> Draws:
+        return Draws(Runner(self.model, self._tangent), self.mean, self.precision.sample)
 
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """f_mean(x) [B, ...] and J Σ Jᵀ [B, K, K]; x is in the network's units."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from bayesrule.modules import Parameters
+from bayesrule.modules import Parameters, unflatten
 from bayesrule.naming import Named
 from bayesrule.structures import Structure
 
@@ -36,6 +36,15 @@ class Prior(Named, ABC):
         ``mean`` and ``std`` are flat vectors over the parameters that ``like`` names, in its order.
         """
         return None
+
+    def mean_field(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Parameters]:
+        """The means of some parameters and the diagonal of their precision, by name, in float64.
+
+        That is the best mean-field approximation of the prior in KL(q‖p). A tensor of no dimension is one number for
+        all weights of a parameter. An error for a prior that is no Gaussian.
+        """
+        means, precision = self.gaussian(parameters)
+        return means, unflatten(precision.diagonal, parameters)
 
     def gaussian(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Structure]:
         """The mean and the precision of some parameters, by name and in their order, in float64; an error for a prior

@@ -52,11 +52,19 @@ class Gaussian(Independent):
         >>> Gaussian(0.5).resolve(nn.Linear(1, 1)).gaussian({"bias": torch.zeros(1)})[1].values
         tensor([4.], dtype=torch.float64)
         """
-        scales, means = (
-            {name: _filled(value, w) for (name, w), value in zip(parameters.items(), values, strict=True)}
-            for values in self.bound(parameters)
-        )
-        return means, Diagonal(flatten(scales) ** -2)
+        few, precisions = self.mean_field(parameters)
+        means = {name: few[name].expand(w.shape) for name, w in parameters.items()}
+        filled = {name: precisions[name].expand(w.shape) for name, w in parameters.items()}
+        return means, Diagonal(flatten(filled))
+
+    def mean_field(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Parameters]:
+        """The means and 1/scale², one number where the prior has one for all weights of a parameter."""
+        means: Parameters = {}
+        precisions: Parameters = {}
+        for (name, w), scale, mean in zip(parameters.items(), *self.bound(parameters), strict=True):
+            means[name] = torch.as_tensor(mean, dtype=torch.float64, device=w.device)
+            precisions[name] = torch.as_tensor(scale, dtype=torch.float64, device=w.device) ** -2
+        return means, precisions
 
     def sample(self, module: nn.Module, generator: torch.Generator | None = None) -> Parameters:
         """One draw of all the module's parameters."""
@@ -68,11 +76,6 @@ class Gaussian(Independent):
             + prior.scale[name] * torch.randn(w.shape, generator=generator, dtype=w.dtype, device=w.device)
             for name, w in parameters(module).items()
         }
-
-
-def _filled(value: Value, like: Tensor) -> Tensor:
-    """A number, or a tensor of them, for each weight of a parameter, in float64."""
-    return torch.as_tensor(value, dtype=torch.float64, device=like.device).expand(like.shape)
 
 
 def _centred(w: Tensor, mean: Value) -> Tensor:

@@ -24,8 +24,7 @@ from bayesrule.sweeps.results import Callback, Progress, Sweep
 from bayesrule.sweeps.space import Space, default_space
 from bayesrule.sweeps.workers import side_by_side, work
 from bayesrule.task import Task
-from bayesrule.training.matching import check
-from bayesrule.training.settings import Settings, default_batch_size, default_epochs
+from bayesrule.training import FitSettings, check_held_out, default_batch_size, default_epochs
 
 if TYPE_CHECKING:
     from bayesrule.sweeps.store import Store
@@ -100,8 +99,8 @@ def sweep(
     data = as_data(train)
     rest, held = _cut(data, val, seed)
     task = Task.create(model, rest, given, belief, temperature)
-    check(task, held)
-    _rehearse(task, Settings(chosen, given, belief, temperature, *_length(rest, epochs, batch_size), seed, None))
+    check_held_out(task, held)
+    _rehearse(task, FitSettings(chosen, given, belief, temperature, *_length(rest, epochs, batch_size), seed, None))
     job = Job(copy.deepcopy(model), rest, held, searched, given, belief, temperature, epochs, batch_size, seed)
     where = Where(kept.url_of(storage), name, sampler)
     with where.opened(job) as store:
@@ -143,7 +142,7 @@ def _length(data: Data, epochs: int | None, batch_size: int | None) -> tuple[int
     return (default_epochs(data.steps(size)) if epochs is None else epochs), size
 
 
-def _rehearse(task: Task, settings: Settings) -> None:
+def _rehearse(task: Task, settings: FitSettings) -> None:
     """Start the method, so that what is wrong with every trial is an error before the first."""
     steps = task.data.steps(settings.batch_size)
     with seeds.untouched(task.device):

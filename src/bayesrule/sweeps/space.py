@@ -21,8 +21,7 @@ from typing import Any, NamedTuple, get_args
 import torch
 
 from bayesrule import optim
-from bayesrule.methods import Method
-from bayesrule.methods.fields import assign, type_of
+from bayesrule.methods import Method, assign, type_of
 from bayesrule.naming import unknown
 from bayesrule.optim import Group
 from bayesrule.sweeps.ranges import DIGITS, Choice, Log, Range, Uniform, Value, Whole, parse
@@ -37,7 +36,7 @@ DEFAULTS: dict[str, dict[str, Range]] = {
     "initial_std": {"initial_std": Log(1e-4, 0.3)},
     "rate": {"rate": Uniform(0.01, 0.5)},
     "rank": {"rank": Whole(2, 40)},
-    "wander": {"wander": Log(0.05, 1)},
+    "swa_lr_ratio": {"swa_lr_ratio": Log(0.05, 1)},
 }
 """The ranges that a field of a method brings with it, whatever the method: a divergence brings the temperature."""
 BETAS = {"beta1": 0, "beta2": 1}

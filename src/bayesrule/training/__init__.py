@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from bayesrule.training.callbacks import Callback, EarlyStopping, Progress
 from bayesrule.training.folder import Folder
-from bayesrule.training.loop import Diverged, fit, resume
+from bayesrule.training.holdout import check_held_out
+from bayesrule.training.loop import Diverged, fit
 from bayesrule.training.rates import RangeTest, range_test
+from bayesrule.training.resuming import resume
+from bayesrule.training.settings import FitSettings, default_batch_size, default_epochs
 
-__all__ = ["Callback", "Diverged", "EarlyStopping", "Folder", "Progress", "RangeTest", "fit", "range_test", "resume"]
+__all__ = [
+    "Callback",
+    "Diverged",
+    "EarlyStopping",
+    "FitSettings",
+    "Folder",
+    "Progress",
+    "RangeTest",
+    "check_held_out",
+    "default_batch_size",
+    "default_epochs",
+    "fit",
+    "range_test",
+    "resume",
+]

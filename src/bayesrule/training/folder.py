@@ -20,11 +20,11 @@ from bayesrule.posteriors import Posterior, load
 class Folder:
     """A directory that belongs to one run.
 
-    ``every``: seconds between checkpoints. ``claimed``: whether somebody has made sure that it holds no other run.
+    ``interval``: seconds between checkpoints. ``claimed``: whether somebody has made sure that it holds no other run.
     """
 
-    def __init__(self, path: str | Path, every: float = 30.0, claimed: bool = False) -> None:
-        self.path, self.every, self.claimed = Path(path), every, claimed
+    def __init__(self, path: str | Path, interval: float = 30.0, claimed: bool = False) -> None:
+        self.path, self.interval, self.claimed = Path(path), interval, claimed
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.posterior = self.path / "posterior.safetensors"
         self._last = time.monotonic()
@@ -42,7 +42,7 @@ class Folder:
 
     def due(self) -> bool:
         """Whether it is time for a checkpoint."""
-        return time.monotonic() - self._last >= self.every
+        return time.monotonic() - self._last >= self.interval
 
     def save(self, tree: Tree) -> None:
         """Replace the checkpoint."""
@@ -60,7 +60,9 @@ class Folder:
 
     def finished(self, model: nn.Module) -> Posterior | None:
         """The posterior, if the run got that far."""
-        return load(self.posterior, model) if self.posterior.exists() else None
+        if not self.posterior.exists():
+            return None
+        return load(self.posterior, model)
 
 
 class Termination:

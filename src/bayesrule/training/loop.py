@@ -1,4 +1,4 @@
-"""Fit and resume.
+"""Fit.
 
 Randomness is a function of the seed and of where the fit stands: the order of an epoch of (seed, epoch), the noise of
 a step of (seed, step), and of the process for noise of its own. A checkpoint therefore needs no generator state, and a
@@ -21,23 +21,22 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import __version__, likelihoods, methods, modules, naming, priors, processes, seeds
-from bayesrule.data import Batch, Data, Scaling, as_data
+from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Learner, Method, Noise, Plan
-from bayesrule.methods.base import Logs
+from bayesrule.methods import Learner, Logs, Method, Noise, Plan
 from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
 from bayesrule.training.callbacks import Callback, LazyLogs, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
-from bayesrule.training.matching import held_out
-from bayesrule.training.past import take_over
-from bayesrule.training.settings import DATA, Settings, default_batch_size, default_epochs
+from bayesrule.training.holdout import with_held_out
+from bayesrule.training.past import continue_from
+from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs
 
 START, ORDER, NOISE, END, HELD, SHARED = range(6)  # what a seed is for
-MANY = 1000  # steps after which logs on a device are read, however long the epoch
+READ_EVERY = 1000  # steps after which logs on a device are read, however long the epoch
 
 
 class Diverged(FloatingPointError):
@@ -91,71 +90,40 @@ def fit(
     data = as_data(train)
     scaling = None
     if isinstance(prior, Posterior):
-        model, data, likelihood, prior = take_over(prior, model, data, likelihood)
+        model, data, likelihood, prior = continue_from(prior, model, data, likelihood)
         scaling = data.scaling
-    size = default_batch_size(data.n) if batch_size is None else batch_size
-    settings = Settings(
+    if batch_size is None:
+        batch_size = default_batch_size(data.n)
+    if epochs is None:
+        epochs = default_epochs(data.steps(batch_size))
+    settings = FitSettings(
         naming.choose("method", method, methods.AVAILABLE, Method),
         None if likelihood is None else likelihoods.choose(likelihood),
         None if prior is None else priors.choose(prior),
         temperature,
-        default_epochs(data.steps(size)) if epochs is None else epochs,
-        size,
+        epochs,
+        batch_size,
         seed,
         val if val is None or isinstance(val, int | float) else DATA,
         autocast,
         scaling,
     )
     folder = Folder(out) if isinstance(out, str | Path) else out
-    run = _Run.create(model, data, settings, val, callbacks, folder)
+    run = Loop.create(model, data, settings, val, callbacks, folder)
     if folder is not None and not processes.rank():
         folder.claim()
     return run.go()
 
 
-@processes.joined()
-def resume(
-    out: str | Path | Folder, model: nn.Module, train: Any, val: Any = None, callbacks: Sequence[Callback] = ()
-) -> Posterior:
-    """Continue the fit whose checkpoint is in ``out``: the result is bit-equal to that of an uninterrupted run.
-
-    Method, prior, seed and all other settings come from the checkpoint; model and data must be those of the run.
-    """
-    folder = Folder(out) if isinstance(out, str | Path) else out
-    done = folder.finished(model)
-    saved = folder.saved() if done is None else done.info
-    data = as_data(train)
-    scaling = saved["settings"]["scaling"] if done is None else saved["scaling"]
-    if scaling is not None:
-        data = data.scaled(Scaling.from_state(scaling))
-    if data.fingerprint() != saved["data"]:
-        raise ValueError(f"{folder.path}: the training data are not those of the run; a resumed fit needs the same")
-    if done is not None:
-        return done
-    difference = modules.difference(saved["signature"], modules.signature(model))
-    if difference:
-        raise ValueError(f"{folder.path}: the checkpoint does not fit the model: {difference}")
-    if modules.digests(modules.frozen(model)) != saved["frozen"]:
-        raise ValueError(f"{folder.path}: the model's frozen parameters are not those of the run; load them first")
-    settings = Settings.from_state(saved["settings"])
-    if (settings.val == DATA) == (val is None):
-        raise ValueError(f"{folder.path}: pass val=(X, y) to resume if and only if the run was started with it")
-    run = _Run.create(model, data, settings, val, callbacks, folder)
-    if run.fingerprints["val"] != saved["val"]:
-        raise ValueError(f"{folder.path}: val is not that of the run; a resumed fit needs the same")
-    run.restore(saved)
-    return run.go()
-
-
 @dataclass
-class _Run:
+class Loop:
     """One fit: what it is made of, and where it stands."""
 
     task: Task
     plan: Plan
     noise: Noise
     learner: Learner
-    settings: Settings
+    settings: FitSettings
     fingerprints: dict[str, str | None]
     held: Batch | None
     callbacks: Sequence[Callback]
@@ -173,17 +141,17 @@ class _Run:
         cls,
         model: nn.Module,
         data: Data,
-        settings: Settings,
+        settings: FitSettings,
         val: Any,
         callbacks: Sequence[Callback],
         folder: Folder | None,
-    ) -> _Run:
+    ) -> Loop:
         """Everything checked, the method started."""
         task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.autocast)
         needs = settings.method.needs(task, settings.epochs)
         held = None
         if settings.val is not None or needs.held_out != "none":
-            task, held = held_out(task, needs, settings, val, mixed(settings.seed, HELD))
+            task, held = with_held_out(task, needs, settings, val, mixed(settings.seed, HELD))
         size = task.data.n if needs.full_batch else settings.batch_size
         plan = Plan(settings.epochs, task.data.steps(size), size)
         if needs.full_batch and plan.steps_per_epoch > 1:
@@ -196,10 +164,11 @@ class _Run:
         with seeds.untouched(task.device):
             noise.seed(mixed(seed, START), mixed(seed, START, 1 + rank))
             learner = settings.method.start(task, plan, noise)
-        fingerprints = {
-            "data": None if folder is None else data.fingerprint(),
-            "val": as_data(val).fingerprint() if folder is not None and settings.val == DATA else None,
-        }
+        fingerprints: dict[str, str | None] = {"data": None, "val": None}
+        if folder is not None:
+            fingerprints["data"] = data.fingerprint()
+            if settings.val == DATA:
+                fingerprints["val"] = as_data(val).fingerprint()
         many = processes.count()
         return cls(task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many)
 
@@ -207,7 +176,7 @@ class _Run:
         """All epochs that are left, then the posterior."""
         if self.step == 0 and self.folder is not None:
             self._checkpoint()
-        # with nothing to save, and nobody who would wait, a signal is obeyed at once
+        # With nothing to save, and no other process that would wait, a signal is obeyed at once.
         watching = nullcontext() if self.folder is None and self.count == 1 else on_sigterm()
         with seeds.untouched(self.task.device), watching as termination:
             while self.step < self.plan.steps and not (self.stop and self.step % self.plan.steps_per_epoch == 0):
@@ -220,12 +189,15 @@ class _Run:
 
     def _epoch(self, epoch: int, termination: Termination | None) -> None:
         """What is left of one epoch."""
-        began = time.perf_counter() - self.seconds
+        began = time.perf_counter() - self.seconds  # so that the time of a resumed fit goes on from the checkpoint's
         batches = self.task.data.batches(self.plan.batch_size, mixed(self.settings.seed, ORDER, epoch))
         done = self.step - epoch * self.plan.steps_per_epoch
+        # A resumed fit draws the batches that it has seen and drops them: their order, and what a loader augments by
+        # torch's generator, are then those of the fit that was cut.
         for batch in islice(batches, done, None):
-            mine = batch if self.count == 1 else batch.share(self.rank, self.count)
-            logs = self._learn(mine.to(self.task.device), epoch)
+            if self.count > 1:
+                batch = batch.share(self.rank, self.count)
+            logs = self._learn(batch.to(self.task.device), epoch)
             self.seconds = time.perf_counter() - began
             self._tell(logs, epoch)
             ending = termination is not None and processes.any_of(termination.requested)
@@ -236,7 +208,7 @@ class _Run:
 
     def _learn(self, batch: Batch, epoch: int) -> Logs:
         """One step of the learner; what breaks it is said with the step."""
-        seed, own = self.settings.seed, (self.rank,) if self.rank else ()
+        seed, own = self.settings.seed, (self.rank,) if self.rank else ()  # the first of many draws like one alone
         self.noise.seed(mixed(seed, SHARED, self.step), mixed(seed, NOISE, self.step, *own))
         try:
             logs = self.learner.step(batch)
@@ -244,7 +216,7 @@ class _Run:
             raise Diverged(f"step {self.step} (epoch {epoch}): {error}{self._last_good()}") from error
         self.step += 1
         self.unread.append(logs)
-        if self.task.device.type in modules.PROMPT or len(self.unread) == MANY:
+        if self.task.device.type in modules.SYNCHRONOUS or len(self.unread) == READ_EVERY:
             self._read_logs()
         return logs
 
@@ -252,6 +224,7 @@ class _Run:
         """Add the logs of the last steps up, and refuse a loss among them that is not finite."""
         if not self.unread:
             return
+        # one transfer for all numbers of all steps: each read of its own would wait for the device
         values = iter(torch.stack([value for logs in self.unread for value in logs.values()]).tolist())
         for step, logs in enumerate(self.unread, self.step - len(self.unread)):
             for name in logs:
@@ -265,7 +238,9 @@ class _Run:
         self.unread = []
 
     def _last_good(self) -> str:
-        return "" if self.folder is None else f"; the last good checkpoint is {self.folder.checkpoint}"
+        if self.folder is None:
+            return ""
+        return f"; the last good checkpoint is {self.folder.checkpoint}"
 
     def _tell(self, logs: Logs, epoch: int) -> None:
         """Close the epoch where it ends, call the callbacks, and note if one asks to stop."""
@@ -280,9 +255,9 @@ class _Run:
                 history[-1]["val_nll"] = -float(posterior.predict(self.held.x).log_prob(self.held.y).mean())
         if self.callbacks:
             progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, LazyLogs(logs), history)
-            answers = [callback(progress) for callback in self.callbacks]
+            answers = [callback(progress) for callback in self.callbacks]  # each is called, whatever others answer
             self.stop = self.stop or any(answers)
-        if ended and self.count > 1:
+        if ended and self.count > 1:  # one process that stopped alone would leave the others waiting
             self.stop = processes.any_of(self.stop)
 
     def _known(self, ask: Callable[[], Posterior]) -> Posterior:
@@ -296,7 +271,8 @@ class _Run:
         return posterior
 
     def _check_finite(self, state: Tree) -> None:
-        infinite = [name for name, t in modules.buffers(self.task.model).items() if not _finite(t)]  # -inf masks, say
+        # some buffers are infinite on purpose, such as masks of -inf
+        infinite = [name for name, buffer in self.task.model.named_buffers() if not _finite(buffer)]
         if not _finite(state, infinite):
             raise Diverged(f"the weights are no longer finite after step {self.step}{self._last_good()}")
 
@@ -305,7 +281,7 @@ class _Run:
         if self.folder is None or self.rank:
             return
         learner = self.learner.state_dict()
-        self._check_finite(learner)
+        self._check_finite(learner)  # before it replaces one that is good
         self.folder.save(
             {
                 "settings": self.settings.state(),
@@ -327,20 +303,18 @@ class _Run:
         self.plan.history[:] = saved["history"]
         self.step, self.stop, self.sums, self.seconds = saved["step"], saved["stop"], saved["sums"], saved["seconds"]
 
-    def _told_prior(self) -> Tree:
-        """The prior as plain data; of one that earlier data have taught, which is large, the name."""
+    def _story(self) -> dict[str, Any]:
+        """How the posterior came about; of a prior that earlier data have taught, which is large, the name alone."""
         belief = self.task.belief
         if belief is not None and belief.learnt:
-            return {"name": belief.name, "fields": {}}
-        return naming.to_spec(belief)
-
-    def _story(self) -> dict[str, Any]:
-        """How the posterior came about."""
+            prior: Tree = {"name": belief.name, "fields": {}}
+        else:
+            prior = naming.to_spec(belief)
         return {
             **self.settings.state(),
             **self.fingerprints,
             "likelihood": self.task.likelihood.name,
-            "prior": self._told_prior(),
+            "prior": prior,
             "n": self.task.data.n,
             "history": self.plan.history,
             "seconds": self.seconds,
@@ -358,4 +332,6 @@ def _finite(tree: Tree, known: Collection[str] = ()) -> bool:
         return not tree.is_floating_point() or bool(tree.isfinite().all())
     if isinstance(tree, dict):
         return all(_finite(value, known) for name, value in tree.items() if name not in known)
-    return all(_finite(value, known) for value in tree) if isinstance(tree, list | tuple) else True
+    if isinstance(tree, list | tuple):
+        return all(_finite(value, known) for value in tree)
+    return True

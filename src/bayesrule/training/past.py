@@ -11,7 +11,7 @@ from bayesrule.posteriors import Gaussian, Posterior
 from bayesrule.priors import Prior
 
 
-def take_over(
+def continue_from(
     past: Posterior, model: nn.Module, data: Data, likelihood: str | Likelihood | None
 ) -> tuple[nn.Module, Data, Likelihood, Prior]:
     """The module at the posterior's mean, the data in its units, its likelihood with the noise it has, and its prior.

@@ -15,8 +15,7 @@ from torch import nn
 from bayesrule import methods, seeds
 from bayesrule.data import Batch
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Method, Noise, Plan
-from bayesrule.methods.gradient import GradientLearner, Trained
+from bayesrule.methods import GradientLearner, Method, Noise, Plan, Trained
 from bayesrule.optim import Ramp
 from bayesrule.priors import Prior
 from bayesrule.task import Task
@@ -90,7 +89,9 @@ def range_test(
     if steps < 2 * WINDOW:
         raise ValueError(f"steps must be at least {2 * WINDOW}, not {steps}")
     task = Task.create(model, train, likelihood, prior)
-    plan = Plan(1, steps, default_batch_size(task.data.n) if batch_size is None else batch_size)
+    if batch_size is None:
+        batch_size = default_batch_size(task.data.n)
+    plan = Plan(1, steps, batch_size)
     noise = Noise.on(task.device)
     with seeds.untouched(task.device):
         noise.seed(shared=seed, own=seed)
@@ -99,7 +100,7 @@ def range_test(
             raise ValueError(f"method must go by gradients, as map, mle and bbb do, not {methods.choose(method).name}")
         learner.trained = _rising(learner, low, high)
         losses = list(_losses(learner, islice(_batches(task, plan.batch_size, seed), steps)))
-    _, lr, ramp = learner.trained[0]
+    lr, ramp = learner.trained[0].lr, learner.trained[0].schedule
     rates = [lr * ramp((step + 0.5) / steps) for step in range(len(losses))]
     return _read(np.array(rates), np.array(losses))
 
@@ -129,7 +130,8 @@ def _losses(learner: GradientLearner, batches: Iterator[Batch]) -> Iterator[floa
         recent = [*recent, loss][-WINDOW:]
         level = sum(recent) / len(recent)
         if len(recent) == WINDOW:
-            first = level if math.isnan(first) else first
+            if math.isnan(first):
+                first = level
             best = min(best, level)
             if level - best > BROKEN * max(first - best, 0.1 * abs(first)):
                 return

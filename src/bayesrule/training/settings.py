@@ -20,7 +20,7 @@ DATA = "data"  # stands for held-out data that the user gave, which a file does 
 
 
 @dataclass(frozen=True, eq=False)
-class Settings:
+class FitSettings:
     """The arguments of a fit, but for model, data and callbacks.
 
     ``val`` is a share of the data, None, or `DATA`. ``scaling`` is that of a posterior which is the prior.
@@ -53,7 +53,7 @@ class Settings:
         return plain | {"scaling": None if self.scaling is None else self.scaling.state()}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Settings:
+    def from_state(cls, state: Mapping[str, Any]) -> FitSettings:
         """Undo `state`; a method of the user's own must be in ``br.methods.AVAILABLE``."""
         likelihood, prior = state["likelihood"], state["prior"]
         objects = {
@@ -71,7 +71,9 @@ def default_batch_size(n: int) -> int:
     >>> [default_batch_size(n) for n in (20, 200, 2000, 60_000)]
     [8, 20, 32, 128]
     """
-    return 128 if n >= 10_000 else min(max(n // 10, 8), 32)
+    if n >= 10_000:
+        return 128
+    return min(max(n // 10, 8), 32)
 
 
 def default_epochs(steps: int) -> int:

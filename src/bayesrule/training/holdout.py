@@ -11,22 +11,22 @@ from bayesrule import modules
 from bayesrule.data import Arrays, Batch, as_data, inputs, splits
 from bayesrule.methods import Needs
 from bayesrule.task import Task
-from bayesrule.training.settings import DATA, Settings
+from bayesrule.training.settings import DATA, FitSettings
 
 FEWEST = 100  # examples below which none can be spared
 ENOUGH = 40  # held-out examples that tell the noise to about a tenth: its relative error is 1/√(2·40)
 
 
-def held_out(task: Task, needs: Needs, settings: Settings, val: Any, seed: int) -> tuple[Task, Batch | None]:
+def with_held_out(task: Task, needs: Needs, settings: FitSettings, val: Any, seed: int) -> tuple[Task, Batch | None]:
     """The task on the data that are left to train on, and what is held out, in the user's units."""
     held: Batch | None
     if settings.val == DATA:
         held = as_data(val).raw()
-        check(task, held)
+        check_held_out(task, held)
     else:
         assert not isinstance(settings.val, str)
         task, held = hold_out(task, settings.val, seed)
-    if needs.held_out == "must" and held is None:
+    if needs.held_out == "required" and held is None:
         raise ValueError(
             f"{settings.method.name} needs held-out data for what its fields ask, and fewer than 100 examples or a "
             "loader cannot spare any: give val=(X, y), or change the fields"
@@ -41,26 +41,33 @@ def hold_out(task: Task, share: float | None, seed: int) -> tuple[Task, Batch | 
     Data behind a loader are not cut.
     """
     n, data = task.data.n, task.data
-    if share is None:
-        share = max(0.1, min(0.2, ENOUGH / n)) if n >= FEWEST else 0.0
+    if share is None and n < FEWEST:
+        share = 0.0
+    elif share is None:
+        share = max(0.1, min(0.2, ENOUGH / n))
     elif not 0 <= share < 1:
         raise ValueError(f"val must be held-out data (X, y), or a share of the training data in [0, 1), not {share}")
     elif share and not isinstance(data, Arrays):
         raise ValueError(f"val={share} cannot be cut from data behind a loader: give held-out data, val=(X, y)")
     if share == 0 or not isinstance(data, Arrays):
         return task, None
-    rest, held = splits.hold_out(data.y.cpu() if data.y.ndim == 1 else torch.zeros(n), share, seed)
+    # one label for each example: the cut is stratified by it; anything else is cut as if all were alike
+    strata = data.y.cpu() if data.y.ndim == 1 else torch.zeros(n)
+    rest, held = splits.hold_out(strata, share, seed)
     return replace(task, data=data.take(rest)), data.take(held).raw()
 
 
-def check(task: Task, held: Batch) -> None:
+def check_held_out(task: Task, held: Batch) -> None:
     """Refuse held-out data that do not fit the task, before any training."""
     scaling = task.data.scaling
-    x = inputs.each(lambda t: t[:1], held.x)
-    x = x if scaling.inputs is None else inputs.each(scaling.inputs.forward, x)
+    x = inputs.each(lambda t: t[:1], held.x)  # one example is enough for the shape of the outputs
+    if scaling.inputs is not None:
+        x = inputs.each(scaling.inputs.forward, x)
     x = inputs.each(lambda t: t.to(task.device), inputs.to(x, modules.dtype_of(task.model)))
     buffers = modules.copies(dict(task.model.named_buffers()))  # which a pass may change
     with torch.no_grad():
         outputs = modules.try_call(task.model, x, state=buffers or None)
-    y = held.y if scaling.targets is None else scaling.targets.forward(held.y)
+    y = held.y
+    if scaling.targets is not None:
+        y = scaling.targets.forward(y)
     task.likelihood.check(outputs.expand(len(held.y), *outputs.shape[1:]), y)
