@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from bayesrule import naming, structures
+from bayesrule.priors import group_laplace, scales
 from bayesrule.priors.base import Prior
 from bayesrule.priors.flat import Flat
 from bayesrule.priors.gaussian import Gaussian
 from bayesrule.priors.group_laplace import GroupLaplace
+from bayesrule.priors.independent import centres
 from bayesrule.priors.laplace import Laplace
 from bayesrule.priors.mixture import ScaleMixture
 from bayesrule.priors.product import Product
-from bayesrule.priors.scales import RULES
+from bayesrule.priors.scales import RULES, fans
 from bayesrule.priors.structured import Structured
 
 AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Laplace, GroupLaplace, ScaleMixture, Flat)}
@@ -54,6 +56,10 @@ __all__ = [
     "Product",
     "ScaleMixture",
     "Structured",
+    "centres",
     "choose",
+    "fans",
     "from_spec",
+    "group_laplace",
+    "scales",
 ]

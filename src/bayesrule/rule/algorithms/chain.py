@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bayesrule.families.base import Family, Natural, refuse
+from bayesrule.families import Family, Natural
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ class Chain(Family):
     def _check_domain(self, natural: Natural) -> None:
         length, classes = natural[0].shape
         shape = (length - 1, classes, classes)
-        refuse(natural[1].shape == shape, f"{self.title}: pairs must have the shape {shape}, not {natural[1].shape}")
+        if natural[1].shape != shape:
+            raise ValueError(f"{self.title}: pairs must have the shape {shape}, not {natural[1].shape}")
 
 
 def log(probabilities: Tensor) -> Tensor:

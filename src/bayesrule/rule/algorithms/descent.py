@@ -58,11 +58,11 @@ class Scaled:
     damping: float  # δ
     corrected: bool
 
-    def start(self, mean: Tensor) -> Moments:
+    def start(self, mean: Tensor) -> ScaledState:
         """Before the first step."""
-        return Moments(mean, torch.full_like(mean, FLAT), torch.zeros_like(mean))
+        return ScaledState(mean, torch.full_like(mean, FLAT), torch.zeros_like(mean))
 
-    def step(self, now: Moments, loss: LossLike) -> Moments:
+    def step(self, now: ScaledState, loss: LossLike) -> ScaledState:
         """One step of each of the two rules."""
         precision = self._precision(now, loss)
         done = now.step + 1
@@ -70,9 +70,9 @@ class Scaled:
         family = GaussianMean(1 / (((precision / second).sqrt() + self.damping) * first))
         rule = Rule(family, loss, how="local", rate=self.rate * (1 - self.momentum), momentum=self.momentum)
         after = rule.step(State(family.of(now.mean), (now.velocity,), now.step))
-        return Moments(family.mean(after.natural), precision, after.velocity[0], done)
+        return ScaledState(family.mean(after.natural), precision, after.velocity[0], done)
 
-    def _precision(self, now: Moments, loss: LossLike) -> Tensor:
+    def _precision(self, now: ScaledState, loss: LossLike) -> Tensor:
         rule = Rule(DiagonalGaussian(), squared(loss), how="local", rate=1 - self.average)
         after = rule.step(rule.start(DiagonalGaussian.of(now.mean, 1 / now.precision)))
         return (-2 * after.natural[1]).clamp_min(FLAT)
@@ -86,7 +86,7 @@ class Scaled:
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class ScaledState:
     """Mean, running squared gradient, and the last change of the mean's natural parameter, −αr."""
 
     mean: Tensor
