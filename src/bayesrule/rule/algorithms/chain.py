@@ -59,9 +59,11 @@ class Chain(Family):
     def natural(self, expectation: Natural) -> Natural:
         """q = Π_t p(z_t, z_{t+1}) / Π_{1<t<T} p(z_t)."""
         single, pairs = expectation
+        if len(single) == 1:  # no pairs: the classes themselves
+            return single.log(), pairs.log()
         inner = -single.log()
         inner[0], inner[-1] = 0, 0
-        return inner if len(single) > 1 else single.log(), pairs.log()
+        return inner, pairs.log()
 
     def mean(self, natural: Natural) -> Tensor:
         """p(z_t), [T, K]."""

@@ -25,7 +25,9 @@ def gradient_descent(loss: LossLike | None = None, rate: Scheduled = 0.1, covari
     >>> trace.natural().flatten()
     tensor([4., 2., 1.])
     """
-    family = GaussianMean() if covariance is None else GaussianMean(covariance)
+    family = GaussianMean()
+    if covariance is not None:
+        family = GaussianMean(covariance)
     return Rule(family, loss, how="local", rate=rate)
 
 
@@ -66,7 +68,10 @@ class Scaled:
         """One step of each of the two rules."""
         precision = self._precision(now, loss)
         done = now.step + 1
-        first, second = (1 - self.momentum**done, 1 - self.average**done) if self.corrected else (1.0, 1.0)
+        first, second = 1.0, 1.0
+        if self.corrected:
+            first, second = 1 - self.momentum**done, 1 - self.average**done
+        # Adam's r/(1 − β₁ᵗ) goes into the covariance, since the rule's momentum is the heavy ball without it.
         family = GaussianMean(1 / (((precision / second).sqrt() + self.damping) * first))
         rule = Rule(family, loss, how="local", rate=self.rate * (1 - self.momentum), momentum=self.momentum)
         after = rule.step(State(family.of(now.mean), (now.velocity,), now.step))

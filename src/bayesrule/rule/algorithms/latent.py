@@ -92,7 +92,10 @@ class Regression:
         residual = self.y @ self.y - 2 * (self.y @ self.x) @ w[0] + (self.x.mT @ self.x * w[1]).sum()
         data = 0.5 * (tau[1] * residual - count * tau[0])
         prior = 0.5 * (alpha[1] * w[1].diagonal().sum() - width * alpha[0])
-        return data + prior + sum(self.rate * mean[1] - (self.shape - 1) * mean[0] for mean in (alpha, tau))
+        hyper = torch.zeros_like(prior)
+        for mean in (alpha, tau):
+            hyper = hyper + (self.rate * mean[1] - (self.shape - 1) * mean[0])
+        return data + prior + hyper
 
 
 @dataclass(frozen=True)
