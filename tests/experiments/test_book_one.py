@@ -10,7 +10,7 @@ from matplotlib.image import imread
 
 from bayesrule.experiments import EXPERIMENTS, Setting, book, findings, png, trials
 from bayesrule.experiments.book import and_perceptron, initial_sigma, kl_weights, noise_confidence, path_derivative
-from bayesrule.experiments.book.logistic import Normal, Table, probability
+from bayesrule.experiments.book.logistic import LogisticRegression, Normal, probability
 from bayesrule.experiments.gaussian import sigma_pull
 from bayesrule.methods import BBB
 
@@ -92,7 +92,7 @@ def test_quadrature_agrees_with_draws():
 
 
 def test_the_exact_posterior_without_data_is_the_prior():
-    empty = Table(torch.zeros(0, 2, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
+    empty = LogisticRegression(torch.zeros(0, 2, dtype=torch.float64), torch.zeros(0, dtype=torch.float64))
     posterior, evidence, _ = empty.exact()
     assert evidence == pytest.approx(0, abs=1e-9)
     assert posterior.mean == pytest.approx([0, 0], abs=1e-9)
@@ -106,8 +106,8 @@ def seen(posterior, split):
 
 def test_a_look_is_kept_with_its_trial(tmp_path):
     """The cache holds what a look saw, under a name of its own."""
-    plain_job = trials.Job("a", "digits", BBB(**book.METHOD), 1, 0)
-    job = trials.Job("a", "digits", BBB(**book.METHOD), 1, 0, look=seen)
+    plain_job = trials.Training("a", "digits", BBB(**book.METHOD), 1, 0)
+    job = trials.Training("a", "digits", BBB(**book.METHOD), 1, 0, look=seen)
     setting = Setting(cache=tmp_path)
     (trial,) = trials.run([job], setting)
     assert trial.seen == {"kind": "gaussian", "classes": 10}
@@ -117,8 +117,8 @@ def test_a_look_is_kept_with_its_trial(tmp_path):
 
 
 def test_a_training_that_broke_off_is_plain_too():
-    broken = trials.Trial("a", "digits", 0, 0.1, 2.3, 0.0, math.inf, math.inf, [], "it broke off")
-    whole = trials.Trial("b", "digits", 0, 0.9, 0.3, 0.0, 1.0, 0.5, [])
+    broken = trials.Outcome("a", "digits", 0, 0.1, 2.3, 0.0, math.inf, math.inf, [], "it broke off")
+    whole = trials.Outcome("b", "digits", 0, 0.9, 0.3, 0.0, 1.0, 0.5, [])
     assert findings.plain(broken)["loss"] is None
     assert findings.gains([broken, whole], "digits", "b", "a", "accuracy") == [pytest.approx(0.8)]
     assert math.isnan(trials.average([1.0, math.inf])[1])

@@ -19,7 +19,7 @@ from bayesrule.experiments.book import (
     sgd_landscape,
 )
 from bayesrule.experiments.book.landscapes import Landscape
-from bayesrule.experiments.trials import Trial
+from bayesrule.experiments.trials import Outcome
 from bayesrule.optim import Constant, Cosine
 
 NAMES = ("adam-landscape", "group-plateau", "lr-schedules", "mean-and-sigma-groups", "optimizers", "sgd-landscape")
@@ -53,7 +53,7 @@ def plain(result):
 
 
 def trial(accuracy=0.5, loss=1.0, failed=None, history=(), what="x"):
-    return Trial(what, "digits", 0, accuracy, 1.0, 0.1, loss, loss / 2, list(history), failed)
+    return Outcome(what, "digits", 0, accuracy, 1.0, 0.1, loss, loss / 2, list(history), failed)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -81,7 +81,7 @@ def test_the_full_setting_knows_its_data(experiment, monkeypatch):
     def run(jobs, setting):
         asked.extend(jobs)
         history = [{"nll": 1.0, "penalty": 1.0, "loss": 2.0}] * max(job.epochs for job in jobs)
-        return [Trial(j.what, j.data, j.seed, 0.5 + 0.001 * i, 1, 0, 1, 1, history) for i, j in enumerate(jobs)]
+        return [Outcome(j.what, j.data, j.seed, 0.5 + 0.001 * i, 1, 0, 1, 1, history) for i, j in enumerate(jobs)]
 
     monkeypatch.setattr(trials, "run", run)
     monkeypatch.setattr(landscapes, "ROUNDS", 50)

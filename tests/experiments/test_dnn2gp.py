@@ -112,7 +112,7 @@ def test_the_table_is_standardised_by_its_training_part():
 
 def test_the_likelihood_chooses_the_noise():
     """Of three noises the one of the residuals has the largest marginal likelihood and the best predictions."""
-    base = dnn2gp_tuning.Choice(dnn2gp_tuning.SIGMA, "diabetes", 0, 30.0, 0.7, 5, 1, 200)
+    base = dnn2gp_tuning.TuningQuestion(dnn2gp_tuning.SIGMA, "diabetes", 0, 30.0, 0.7, 5, 1, 200)
     found = {s: dnn2gp_tuning.look(replace(base, sigma=s), None) for s in (0.2, 0.7, 2.5)}
     for metric, sign in (("log_marginal_likelihood", 1), ("test_nll", -1)):
         assert max(found, key=lambda s, m=metric, k=sign: k * found[s][m]) == 0.7
@@ -146,7 +146,7 @@ def test_answers_are_kept_and_asked_once(tmp_path):
 
 def test_answers_side_by_side_are_the_same(short):
     """Two processes; a function that they can import."""
-    questions = [dnn2gp_regression.Fit(seed, 20) for seed in (0, 1)]
+    questions = [dnn2gp_regression.RegressionQuestion(seed, 20) for seed in (0, 1)]
     alone = Setting().answers(dnn2gp_regression.look, questions)
     assert Setting(jobs=2).answers(dnn2gp_regression.look, questions) == alone
     assert all(math.isfinite(each["log_marginal_likelihood"]) for each in alone)

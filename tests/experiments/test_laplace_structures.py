@@ -105,7 +105,7 @@ def test_a_run_goes_on_where_it_stopped(short, tmp_path):
 
 def test_a_last_layer_is_linear_in_its_weights(short):
     """Both ways to predict say the same of it, up to the draws; a whole network's drawn weights are another thing."""
-    question = laplace_structures.Network("digits", 40, 0, 400)
+    question = laplace_structures.StructuresQuestion("digits", 40, 0, 400)
     found = laplace_structures.look(question, None)
     assert abs(found["structures"][LAST][TANGENT]["nll"] - found["structures"][LAST][WEIGHTS]["nll"]) < 0.02
     products = found["structures"][KRONECKER]

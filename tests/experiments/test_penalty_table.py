@@ -9,8 +9,8 @@ from torch import nn
 
 from bayesrule.experiments import Setting, findings, png, trials
 from bayesrule.experiments.penalties import penalty_table
-from bayesrule.experiments.penalties.penalty_table import BAYESIAN, COLUMNS, USUAL, Row, setups
-from bayesrule.experiments.trials import Job, Trial
+from bayesrule.experiments.penalties.penalty_table import BAYESIAN, COLUMNS, USUAL, Measured, setups
+from bayesrule.experiments.trials import Outcome, Training
 from bayesrule.methods import MAP
 from bayesrule.penalties import calibrate
 
@@ -51,12 +51,12 @@ def test_kept_examples_are_not_trained_on():
     assert data.n + len(held[0]) == len(split.train[0])
     pixels = data.scaling.inputs.forward(held[0]).flatten(1).unsqueeze(1)
     assert (data.x.flatten(1) - pixels).abs().amax(2).min() > 1e-3  # no training example is one of them
-    whole = Job("a", "digits", MAP(), 1, 0)
-    assert whole.key() != Job("a", "digits", MAP(), 1, 0, held=0.1).key()
+    whole = Training("a", "digits", MAP(), 1, 0)
+    assert whole.key() != Training("a", "digits", MAP(), 1, 0, held=0.1).key()
 
 
 def row(usual=0.9, best=0.9, at_theory=0.9, best_factor=0.1):
-    return Row("‖w‖₁", *([mid - 0.001, mid + 0.001] for mid in (usual, best, at_theory)), 1.0, best_factor)
+    return Measured("‖w‖₁", *([mid - 0.001, mid + 0.001] for mid in (usual, best, at_theory)), 1.0, best_factor)
 
 
 def test_claims_can_fail():
@@ -76,7 +76,7 @@ def test_the_factor_is_chosen_by_what_was_kept_apart():
 
     def trial(setup, exponent, accuracy, held):
         what = penalty_table._named(column.kind, setup, exponent)
-        return Trial(what, "digits", 0, accuracy, 1.0, 0.0, 1.0, 1.0, [], None, held)
+        return Outcome(what, "digits", 0, accuracy, 1.0, 0.0, 1.0, 1.0, [], None, held)
 
     found = [
         trial(setup, exponent, accuracy=0.5 - exponent / 10, held=0.9 + exponent / 10)

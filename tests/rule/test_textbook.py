@@ -20,7 +20,7 @@ def random():
 @pytest.fixture
 def table(random):
     x = random.normal(size=(30, 3))
-    return textbook.Logistic(x, np.sign(x @ [1.0, -2.0, 0.5] + random.normal(size=30)), 0.7)
+    return textbook.LogisticLoss(x, np.sign(x @ [1.0, -2.0, 0.5] + random.normal(size=30)), 0.7)
 
 
 def test_slope_and_hessian_of_logistic_regression(table):
@@ -89,7 +89,7 @@ def test_em_is_scikit_learns(random):
 
 
 def test_the_filter_and_the_smoother_are_one_large_gaussian(random):
-    system = textbook.LinearSystem(
+    system = textbook.StateSpace(
         np.array([0.3, -0.1]), np.eye(2), np.array([[1.0, 0.5], [-0.2, 0.9]]), 0.1 * np.eye(2),
         np.array([[1.0, 0.3]]), np.array([[0.4]]),
     )  # fmt: skip

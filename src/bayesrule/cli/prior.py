@@ -18,9 +18,18 @@ from bayesrule.cli.expressions import formula
 from bayesrule.cli.terminal import say, show_json
 from bayesrule.files import write_atomically
 from bayesrule.naming import to_spec, unknown
-from bayesrule.penalties import Implied, Radial, Verdict, prior_of
-from bayesrule.penalties.functions import L1, L2, GroupLasso, Penalty
-from bayesrule.penalties.translations import AVAILABLE, PointMass, Student, Translation
+from bayesrule.penalties import (
+    L1,
+    L2,
+    GroupLasso,
+    Implied,
+    Penalty,
+    Radial,
+    Verdict,
+    plot_belief,
+    prior_of,
+    translations,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +53,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     kinds = ", ".join(NAMED)
     parser.add_argument("--penalty", required=True, metavar="R", help=f"{kinds}, or a formula of mu and nu")
     parser.add_argument("--factor", type=float, default=1.0, metavar="X", help="times the penalty, if it is a name (1)")
-    parser.add_argument("--family", default="gaussian", metavar="NAME", help=f"{', '.join(AVAILABLE)} (gaussian)")
+    parser.add_argument(
+        "--family", default="gaussian", metavar="NAME", help=f"{', '.join(translations.AVAILABLE)} (gaussian)"
+    )
     parser.add_argument("--scale", type=_scale, metavar="X", help="ν, as 0.1 or trained, as 0.1:2 (1)")
     parser.add_argument("--df", type=float, metavar="X", help="degrees of freedom of student (3)")
     parser.add_argument("--points", type=int, default=16384, metavar="N", help="of the grid, if one is needed (16384)")
@@ -53,8 +64,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Ask, print, draw."""
-    from bayesrule.penalties.equivalence.pictures import plot_belief  # matplotlib takes a while
-
     penalty, family = _penalty(args.penalty, args.factor), _family(args)
     answer = prior_of(penalty, family, args.points)
     plain = {"penalty": args.penalty, "factor": args.factor, "family": repr(family)} | _plain(answer)
@@ -78,18 +87,18 @@ def _penalty(text: str, factor: float) -> Penalty | Callable[..., Any]:
     return formula(text)
 
 
-def _family(args: argparse.Namespace) -> Translation:
-    if args.family not in AVAILABLE:
-        raise unknown("family", args.family, AVAILABLE)
-    kind = AVAILABLE[args.family]
-    if args.df is not None and kind is not Student:
+def _family(args: argparse.Namespace) -> translations.Translation:
+    if args.family not in translations.AVAILABLE:
+        raise unknown("family", args.family, translations.AVAILABLE)
+    kind = translations.AVAILABLE[args.family]
+    if args.df is not None and kind is not translations.Student:
         raise ValueError(f"--df is of student, not of {args.family}")
-    if kind is PointMass:
+    if kind is translations.PointMass:
         if args.scale is not None:
             raise ValueError("a point mass has no scale: leave out --scale")
-        return PointMass()
+        return translations.PointMass()
     scale = 1.0 if args.scale is None else args.scale
-    return Student(scale, df=args.df) if args.df is not None else kind(scale)
+    return translations.Student(scale, df=args.df) if args.df is not None else kind(scale)
 
 
 def _scale(text: str) -> float | tuple[float, ...]:

@@ -15,6 +15,8 @@ from matplotlib.figure import Figure
 from bayesrule.experiments.base import Result
 from bayesrule.report.figures import PALETTE
 
+__all__ = ["PALETTE", "STYLE", "panels", "png"]
+
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9.5,
@@ -30,7 +32,7 @@ STYLE: dict[Any, Any] = {
 
 def panels(figure: Figure, count: int, rows: int = 1) -> list[Axes]:
     """Axes side by side, in one row or more."""
-    return [figure.add_subplot(rows, math.ceil(count / rows), place + 1) for place in range(count)]
+    return [figure.add_subplot(rows, math.ceil(count / rows), index + 1) for index in range(count)]
 
 
 def png(result: Result) -> bytes:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from bayesrule.experiments.base import Setting
-from bayesrule.experiments.trials import Trial, average
+from bayesrule.experiments.trials import Outcome, average, said
 
 
 def seeds(setting: Setting, count: int = 3) -> range:
@@ -21,6 +21,7 @@ def seeds(setting: Setting, count: int = 3) -> range:
 def not_worse(gains: Sequence[float]) -> bool:
     """Whether a mean gain is not below zero by more than two standard errors."""
     centre, error = average(gains)
+    # The first test decides alone where the error is not known: comparisons with NaN are false.
     return centre >= 0 or centre + 2 * error >= 0
 
 
@@ -30,26 +31,82 @@ def better(gains: Sequence[float]) -> bool:
     return centre - 2 * error > 0
 
 
-def values(found: Sequence[Trial], data: str, what: str, metric: str) -> list[float]:
+def datasets(found: Sequence[Outcome]) -> list[str]:
+    """The names of the data sets, in the order in which they come first."""
+    return list(dict.fromkeys(outcome.data for outcome in found))
+
+
+def chosen(found: Sequence[Outcome], data: str, what: str | None = None, finished: bool = False) -> list[Outcome]:
+    """The trainings on one data set, of one kind if it is given; ``finished``: only those that did not break off."""
+    kept = []
+    for outcome in found:
+        if outcome.data != data or (what is not None and outcome.what != what):
+            continue
+        if finished and outcome.failed:
+            continue
+        kept.append(outcome)
+    return kept
+
+
+def values(found: Sequence[Outcome], data: str, what: str, metric: str) -> list[float]:
     """A metric of one kind of training on one data set, by seed."""
-    return [getattr(t, metric) for t in found if t.data == data and t.what == what]
+    return [getattr(outcome, metric) for outcome in chosen(found, data, what)]
 
 
-def gains(found: Sequence[Trial], data: str, what: str, other: str, metric: str) -> list[float]:
+def by_kind(found: Sequence[Outcome], data: str, kinds: Iterable[str], metric: str) -> dict[str, list[float]]:
+    """`values` of several kinds of training."""
+    return {what: values(found, data, what, metric) for what in kinds}
+
+
+def listed(groups: Mapping[str, Sequence[float]], digits: int = 4) -> str:
+    """Mean and standard error of each group of values, in words.
+
+    >>> listed({"a": [1.0, 3.0], "b": [2.0, 2.0]}, digits=1)
+    '2.0 ± 1.0 (a), 2.0 ± 0.0 (b)'
+    """
+    return ", ".join(f"{said(group, digits)} ({name})" for name, group in groups.items())
+
+
+def differences(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    """The first minus the second, seed by seed.
+
+    >>> differences([3.0, 2.0], [1.0, 2.0])
+    [2.0, 0.0]
+    """
+    return [value - other for value, other in zip(values, others, strict=True)]
+
+
+def gains(found: Sequence[Outcome], data: str, what: str, other: str, metric: str) -> list[float]:
     """By how much a metric of one kind of training is above that of another, seed by seed."""
-    pairs = zip(values(found, data, what, metric), values(found, data, other, metric), strict=True)
-    return [a - b for a, b in pairs]
+    return differences(values(found, data, what, metric), values(found, data, other, metric))
 
 
-def plain(trial: Trial) -> dict[str, Any]:
-    """A trial as plain data, its curves included; what is infinite, since the training broke off, is None."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(trial).items()}
+def plain(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as plain data, its curves included; what is infinite, since the training broke off, is None."""
+    fields = asdict(outcome)
+    for name, value in fields.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            fields[name] = None
+    return fields
 
 
-def curves(axes: Axes, found: Sequence[Trial], metric: str) -> None:
+def all_plain(found: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """All outcomes as plain data."""
+    return [plain(outcome) for outcome in found]
+
+
+def with_answers(questions: Sequence[Any], answers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The fields of each question together with its answer."""
+    return [vars(question) | answer for question, answer in zip(questions, answers, strict=True)]
+
+
+def curves(axes: Axes, found: Sequence[Outcome], metric: str) -> None:
     """The mean over seeds of a metric by epoch, a line for each kind of training."""
-    for what in dict.fromkeys(t.what for t in found):
-        runs = [[epoch[metric] for epoch in t.history] for t in found if t.what == what and not t.failed]
+    for what in dict.fromkeys(outcome.what for outcome in found):
+        runs = []
+        for outcome in found:
+            if outcome.what == what and not outcome.failed:
+                runs.append([epoch[metric] for epoch in outcome.history])
         if runs:
             means = [sum(values) / len(values) for values in zip(*runs, strict=True)]
             axes.plot(range(1, len(means) + 1), means, label=what)

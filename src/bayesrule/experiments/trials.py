@@ -29,7 +29,7 @@ Look: TypeAlias = Callable[[Posterior, Split], dict[str, Any]]  # plain values; 
 
 
 @dataclass(frozen=True)
-class Job:
+class Training:
     """One training: ``what`` names it in a figure; the data's default network, or a fully connected one if ``hidden``.
 
     The prior is Kaiming's and the batches have 100 examples, as in Book (2020). ``held``: the share of the training
@@ -56,7 +56,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Trial:
+class Outcome:
     """What a training gave: test scores, the mean logs of each epoch, and why it broke off, if it did.
 
     ``loss`` is the last epoch's nll + divergence; ``held``: the accuracy on what was kept apart; ``seen``: by
@@ -77,34 +77,37 @@ class Trial:
     seen: dict[str, Any] = field(default_factory=dict)
 
 
-def run(asked: Sequence[Job], setting: Setting) -> list[Trial]:
+def run(asked: Sequence[Training], setting: Setting) -> list[Outcome]:
     """All trainings in the order of ``asked``, in as many processes as the setting says."""
-    answers = setting.answers(train, asked, Job.key, _said)
-    return [Trial(**{**answer, "what": job.what}) for job, answer in zip(asked, answers, strict=True)]
+    answers = setting.answers(train, asked, Training.key, _said)
+    outcomes = []
+    for training, answer in zip(asked, answers, strict=True):
+        outcomes.append(Outcome(**{**answer, "what": training.what}))  # the cache may know it by another name
+    return outcomes
 
 
-def train(job: Job, data_dir: str | None) -> dict[str, Any]:
-    """Fit and score: a `Trial` as plain data."""
-    return asdict(_trained(job, data_dir))
+def train(training: Training, data_dir: str | None) -> dict[str, Any]:
+    """Fit and score: a `Outcome` as plain data."""
+    return asdict(_trained(training, data_dir))
 
 
-def _said(job: Job, answer: dict[str, Any]) -> str:
+def _said(training: Training, answer: dict[str, Any]) -> str:
     outcome = answer["failed"] or f"accuracy {answer['accuracy']:.4f}, loss {answer['loss']:.4f}"
-    return f"{job.data} {job.what} (seed {job.seed}): {outcome}"
+    return f"{training.data} {training.what} (seed {training.seed}): {outcome}"
 
 
-def _trained(job: Job, data_dir: str | None) -> Trial:
-    split, data, held = _data(job.data, data_dir, job.held)
+def _trained(training: Training, data_dir: str | None) -> Outcome:
+    split, data, held = _data(training.data, data_dir, training.held)
     try:
         posterior = fit(
-            build(_spec(split, job.hidden), job.seed),
+            build(_spec(split, training.hidden), training.seed),
             data,
-            job.method,
-            prior=job.prior,
-            temperature=job.temperature,
-            epochs=job.epochs,
-            batch_size=job.batch_size,
-            seed=job.seed,
+            training.method,
+            prior=training.prior,
+            temperature=training.temperature,
+            epochs=training.epochs,
+            batch_size=training.batch_size,
+            seed=training.seed,
             val=0,
         )
         scores = evaluate(posterior, tuple(part[:TESTED] for part in split.test), samples=SAMPLES)
@@ -113,20 +116,26 @@ def _trained(job: Job, data_dir: str | None) -> Trial:
             raise
         classes = len(split.classes)
         chance = 1 / classes, math.log(classes), 0.0, math.inf, math.inf
-        return Trial(job.what, job.data, job.seed, *chance, history=[], failed=str(error))
+        return Outcome(training.what, training.data, training.seed, *chance, history=[], failed=str(error))
     last = posterior.info["history"][-1]
-    return Trial(
-        job.what,
-        job.data,
-        job.seed,
+    held_accuracy = None
+    if held is not None:
+        held_accuracy = float(evaluate(posterior, held, samples=SAMPLES, bootstrap=0)["accuracy"])
+    seen = {}
+    if training.look is not None:
+        seen = training.look(posterior, split)
+    return Outcome(
+        training.what,
+        training.data,
+        training.seed,
         accuracy=float(scores["accuracy"]),
         nll=float(scores["nll"]),
         ece=float(scores["ece"]),
         loss=last["nll"] + last["penalty"],
         divergence=last["penalty"],
         history=posterior.info["history"],
-        held=float(evaluate(posterior, held, samples=SAMPLES, bootstrap=0)["accuracy"]) if held else None,
-        seen=job.look(posterior, split) if job.look else {},
+        held=held_accuracy,
+        seen=seen,
     )
 
 
@@ -137,8 +146,10 @@ def _data(name: str, data_dir: str | None, held: float) -> tuple[Split, Arrays, 
     if not held:
         return split, standardize(split.train), None
     rows = torch.randperm(len(split.train[0]), generator=torch.Generator().manual_seed(0))
-    kept, apart = rows[round(held * len(rows)) :], rows[: round(held * len(rows))]
-    return split, standardize(tuple(part[kept] for part in split.train)), tuple(part[apart] for part in split.train)
+    count = round(held * len(rows))
+    apart, kept = rows[:count], rows[count:]
+    x, y = split.train
+    return split, standardize((x[kept], y[kept])), (x[apart], y[apart])
 
 
 def _spec(split: Split, hidden: tuple[int, ...] | None) -> Spec:
@@ -155,11 +166,15 @@ def average(values: Sequence[float]) -> tuple[float, float]:
     >>> average([1.0, 3.0])
     (2.0, 1.0)
     """
-    known = len(values) > 1 and all(map(math.isfinite, values))
-    return mean(values), stdev(values) / math.sqrt(len(values)) if known else math.nan
+    error = math.nan
+    if len(values) > 1 and all(map(math.isfinite, values)):
+        error = stdev(values) / math.sqrt(len(values))
+    return mean(values), error
 
 
 def said(values: Sequence[float], digits: int = 4) -> str:
     """A mean and its standard error in words."""
     centre, error = average(values)
-    return f"{centre:.{digits}f}" + ("" if math.isnan(error) else f" ± {error:.{digits}f}")
+    if math.isnan(error):
+        return f"{centre:.{digits}f}"
+    return f"{centre:.{digits}f} ± {error:.{digits}f}"

@@ -6,7 +6,7 @@ parameters μ = E_q[T(w)] = ∇A(λ) are tuples of tensors, one per sufficient s
 
 from __future__ import annotations
 
-from bayesrule.families.base import Estimator, Family, How, Natural, inner
+from bayesrule.families.base import Estimator, Family, How, Natural, added, inner
 from bayesrule.families.diagonal_gaussian import DiagonalGaussian
 from bayesrule.families.dirichlet import Beta, Dirichlet
 from bayesrule.families.discrete import Bernoulli, Categorical
@@ -39,5 +39,6 @@ __all__ = [
     "Point",
     "Product",
     "SpikeAndSlab",
+    "added",
     "inner",
 ]

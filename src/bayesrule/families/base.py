@@ -50,7 +50,9 @@ class Estimator:
     @classmethod
     def of(cls, given: str | Estimator) -> Estimator:
         """The estimator itself, or that of the name with its defaults."""
-        return given if isinstance(given, Estimator) else cls(given)
+        if isinstance(given, Estimator):
+            return given
+        return cls(given)
 
 
 How = str | Estimator
@@ -119,15 +121,15 @@ class Family(ABC):
 
     def divergence(self, natural: Natural, other: Natural) -> Tensor:
         """KL(q_λ‖q_λ') = A(λ') − A(λ) − ⟨λ' − λ, μ⟩, the Bregman divergence of A."""
-        ahead = tuple(b - a for a, b in zip(natural, other, strict=True))
+        ahead = added(other, natural, -1.0)
         return self.log_partition(other) - self.log_partition(natural) - inner(ahead, self.expectation(natural))
 
     def check(self, natural: Natural) -> None:
         """A ValueError that says what is wrong, if λ is not in the domain of A."""
         if not isinstance(natural, tuple) or len(natural) != len(self.symbols):
+            given = len(natural) if isinstance(natural, tuple) else natural
             raise ValueError(
-                f"{self.title} takes {len(self.symbols)} tensors, ({', '.join(self.symbols)}), "
-                f"not {natural if not isinstance(natural, tuple) else len(natural)}"
+                f"{self.title} takes {len(self.symbols)} tensors, ({', '.join(self.symbols)}), not {given}"
             )
         for symbol, part in zip(self.symbols, natural, strict=True):
             if not bool(torch.isfinite(part).all()):
@@ -161,7 +163,7 @@ class Family(ABC):
         self.check(natural)
         if estimator.name not in recipes:
             raise naming.unknown(f"estimator for the {self.title} family", estimator.name, recipes)
-        if estimator.name != "closed-form":
+        if estimator.name != "closed-form":  # there the loss is a function of μ, not of points
             loss = Loss.of(loss)
         with torch.no_grad():
             return recipes[estimator.name](loss, natural, estimator, generator)  # type: ignore[arg-type]
@@ -182,6 +184,7 @@ class Family(ABC):
         """F⁻¹ Cov(T, ℓ) over draws, unbiased: the mean loss is the baseline, the divisor n − 1."""
         n = several(estimator)
         w = self.sample(natural, n, generator)
+        # The mean loss is of the same draws, which takes one degree of freedom: 1/n would be too small by (n − 1)/n.
         weights = torch.full((n,), 1 / (n - 1), dtype=natural[0].dtype)
         return self._covariance(natural, loss(w), self.statistics(w), weights)
 
@@ -193,7 +196,7 @@ class Family(ABC):
 
     def _scores(self, natural: Natural, statistics: Natural) -> Natural:
         """∇_λ log q = T(w) − μ at each point."""
-        return tuple(stat - mean for stat, mean in zip(statistics, self.expectation(natural), strict=True))
+        return added(statistics, self.expectation(natural), -1.0)
 
     def _local(self, loss: Loss, natural: Natural, estimator: Estimator, generator: torch.Generator | None) -> Natural:
         """∇_μ ℓ(E_q[w])."""
@@ -204,6 +207,7 @@ class Family(ABC):
         leaves = tuple(part.detach().requires_grad_() for part in natural)
         with torch.enable_grad():
             w = draw(leaves)
+            # ∇ℓ is asked of the loss, which may know it by hand, and only the draw is differentiated.
             slopes = torch.autograd.grad(
                 w, leaves, loss.gradient(w) / len(w), materialize_grads=True, allow_unused=True
             )
@@ -219,6 +223,15 @@ class Family(ABC):
             return torch.autograd.grad(value, leaves, materialize_grads=True, allow_unused=True)
 
 
+def added(natural: Natural, other: Natural, factor: float = 1.0) -> Natural:
+    """λ + factor·λ', part by part.
+
+    >>> added((torch.ones(2),), (torch.tensor([1.0, 2.0]),), -1.0)
+    (tensor([ 0., -1.]),)
+    """
+    return tuple(part + factor * term for part, term in zip(natural, other, strict=True))
+
+
 def inner(natural: Natural, statistics: Natural) -> Tensor:
     """⟨λ, T⟩, summed over all entries of λ; further leading dimensions of T stay.
 
@@ -228,7 +241,9 @@ def inner(natural: Natural, statistics: Natural) -> Tensor:
     total = torch.zeros((), dtype=natural[0].dtype)
     for part, stat in zip(natural, statistics, strict=True):
         product = part * stat
-        total = total + (product.sum(tuple(range(-part.ndim, 0))) if part.ndim else product)
+        if part.ndim:  # torch reads an empty tuple of dimensions as all of them
+            product = product.sum(tuple(range(-part.ndim, 0)))
+        total = total + product
     return total
 
 
@@ -273,7 +288,9 @@ def _first(w: Point) -> Tensor:
 
 def _one(w: Point) -> Point:
     """One point as a batch of one."""
-    return tuple(part[None] for part in w) if isinstance(w, tuple) else w[None]
+    if isinstance(w, tuple):
+        return tuple(part[None] for part in w)
+    return w[None]
 
 
 def _worst(part: Tensor) -> float:

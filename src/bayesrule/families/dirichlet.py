@@ -79,6 +79,7 @@ class Dirichlet(Implicit):
 
     def _nodes(self, natural: Natural, count: int | None) -> Nodes:
         """w_k = v_k Π_{j<k}(1 − v_j) with independent v_k ~ Beta(α_k, Σ_{j>k} α_j), on a grid."""
+        # On sticks, whose fractions are independent, a grid is a product of lines; in w itself it would not be one.
         alpha = self.concentration(natural).double()
         rows = alpha.reshape(-1, alpha.shape[-1])
         rest = rows.flip(-1).cumsum(-1).flip(-1)

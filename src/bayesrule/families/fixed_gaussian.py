@@ -40,7 +40,8 @@ class GaussianMean(Gaussian):
     def __post_init__(self) -> None:
         given = self.covariance
         refuse(given.ndim <= 2, f"covariance must be a number, a vector or a matrix, not of shape {list(given.shape)}")
-        lowest = float((torch.linalg.eigvalsh(given) if given.ndim == 2 else given).min())
+        eigenvalues = torch.linalg.eigvalsh(given) if given.ndim == 2 else given
+        lowest = float(eigenvalues.min())
         refuse(lowest > 0, f"covariance must be positive definite; its lowest eigenvalue is {lowest:.4g}")
 
     def of(self, mean: Tensor) -> Natural:
@@ -78,8 +79,10 @@ class GaussianMean(Gaussian):
     def entropy(self, natural: Natural) -> Tensor:
         """½log|2πeΣ|, whatever λ."""
         size, given = natural[0].numel(), self.covariance.to(natural[0])
-        logdet = torch.logdet(given) if given.ndim == 2 else given.log().expand_as(natural[0]).sum()
-        return 0.5 * (logdet + size * (1 + math.log(2 * math.pi)))
+        constant = size * (1 + math.log(2 * math.pi))
+        if given.ndim == 2:
+            return 0.5 * (torch.logdet(given) + constant)
+        return 0.5 * (given.log().expand_as(natural[0]).sum() + constant)  # one number may stand for all entries
 
     def entropy_gradient(
         self, natural: Natural, how: How = "exact", generator: torch.Generator | None = None
@@ -94,7 +97,9 @@ class GaussianMean(Gaussian):
     def spread(self, natural: Natural, noise: Tensor) -> Tensor:
         """Lε with LLᵀ = Σ."""
         given = self.covariance.to(noise)
-        return noise @ torch.linalg.cholesky(given).mT if given.ndim == 2 else noise * given.sqrt()
+        if given.ndim == 2:
+            return noise @ torch.linalg.cholesky(given).mT  # rows of noise, hence Lᵀ from the right
+        return noise * given.sqrt()
 
     def weigh(self, natural: Natural, deviations: Tensor) -> Tensor:
         """Σ⁻¹(w − m)."""
@@ -112,11 +117,15 @@ class GaussianMean(Gaussian):
 
     def _times(self, vectors: Tensor) -> Tensor:
         given = self.covariance.to(vectors)
-        return vectors @ given if given.ndim == 2 else vectors * given
+        if given.ndim == 2:
+            return vectors @ given  # Σ is symmetric
+        return vectors * given
 
     def _solve(self, vectors: Tensor) -> Tensor:
         given = self.covariance.to(vectors)
-        return torch.linalg.solve(given, vectors[..., None])[..., 0] if given.ndim == 2 else vectors / given
+        if given.ndim == 2:
+            return torch.linalg.solve(given, vectors[..., None])[..., 0]
+        return vectors / given
 
     def _exact(self, loss: Loss, natural: Natural, estimator: Estimator, generator: torch.Generator | None) -> Natural:
         """As any Gaussian; where a loss has a slope but no value, E[∇ℓ] at the same points."""

@@ -89,6 +89,7 @@ class FullGaussian(Gaussian):
     def curvature(self, loss: Loss, w: Tensor) -> Tensor:
         """The mean Hessian."""
         hessian = loss.hessian(w).mean(0)
+        # By autograd a Hessian is symmetric up to rounding only, and Cholesky reads one half of it.
         return (hessian + hessian.mT) / 2
 
     def by_expectation(self, natural: Natural, by_mean: Tensor, by_covariance: Tensor | None) -> Natural:
@@ -114,7 +115,7 @@ class FullGaussian(Gaussian):
 
     def _check_domain(self, natural: Natural) -> None:
         first, second = natural
-        fits = second.shape == (*first.shape, first.shape[-1]) if first.ndim else False
+        fits = first.ndim > 0 and second.shape == (*first.shape, first.shape[-1])
         refuse(fits, f"{self.title}: shapes must be [d] and [d, d], not {list(first.shape)} and {list(second.shape)}")
         lowest = float(torch.linalg.eigvalsh(-(second + second.mT)).min())
         what = "the precision (−2 times the second natural parameter)"

@@ -95,7 +95,8 @@ class Gaussian(Family):
 
     def _by_derivatives(self, loss: Loss, natural: Natural, w: Tensor) -> Natural:
         curvature = self.curvature(loss, w)
-        return self.by_expectation(natural, loss.gradient(w).mean(0), None if curvature is None else curvature / 2)
+        by_covariance = None if curvature is None else curvature / 2  # ∇_V E = ½E[∇²ℓ]
+        return self.by_expectation(natural, loss.gradient(w).mean(0), by_covariance)
 
     def _reparam(
         self, loss: Loss, natural: Natural, estimator: Estimator, generator: torch.Generator | None

@@ -59,14 +59,18 @@ class Loss:
         """∇²ℓ at each point of w [n, d], [n, d, d]."""
         if self.curvature is not None:
             given = self.curvature(w)
-            return given.diag_embed() if given.shape == w.shape else given
+            if given.shape == w.shape:  # a diagonal
+                return given.diag_embed()
+            return given
         return torch.stack([column.flatten(1) for column in self._columns(w)], -1)
 
     def hessian_diagonal(self, w: Tensor) -> Tensor:
         """The diagonal of ∇²ℓ at each point, in the shape of w."""
         if self.curvature is not None:
             given = self.curvature(w)
-            return given if given.shape == w.shape else given.diagonal(dim1=-2, dim2=-1).reshape(w.shape)
+            if given.shape == w.shape:
+                return given
+            return given.diagonal(dim1=-2, dim2=-1).reshape(w.shape)
         columns = [column.flatten(1)[:, j] for j, column in enumerate(self._columns(w))]
         return torch.stack(columns, -1).reshape(w.shape)
 
@@ -75,6 +79,7 @@ class Loss:
         with torch.enable_grad():
             leaf = w.detach().requires_grad_()
             slope = self._slope(leaf, graph=True)
+            # Points do not depend on one another, so the sum over them has each point's derivative in one pass.
             sums = slope.flatten(1).sum(0)
             return [_derivative(part, leaf, graph=True).detach() for part in sums]
 
@@ -91,7 +96,8 @@ class Loss:
     @staticmethod
     def _values(value: Callable[[Point], Tensor], w: Point) -> Tensor:
         result = value(w)
-        count = len(w[0] if isinstance(w, tuple) else w)
+        first = w[0] if isinstance(w, tuple) else w
+        count = len(first)
         if result.shape != (count,):
             raise ValueError(
                 f"loss must give one number a point, shape [{count}], not {list(result.shape)}: sum the rest"
@@ -107,4 +113,6 @@ def _derivative(of: Tensor, by: Tensor, graph: bool) -> Tensor:
     if not of.requires_grad:
         return torch.zeros_like(by)
     (slope,) = torch.autograd.grad(of, by, create_graph=graph, retain_graph=True, allow_unused=True)
-    return torch.zeros_like(by) if slope is None else slope
+    if slope is None:
+        return torch.zeros_like(by)
+    return slope

@@ -84,6 +84,7 @@ class GaussianMixture(Family):
 
     def sample(self, natural: Natural, n: int, generator: torch.Generator | None = None) -> Tensor:
         """A component, then a draw of it."""
+        # A draw of every component, all but one of them for nothing: cheaper than a loop over the points.
         chosen = Categorical().sample(natural[:1], n, generator)
         every = FullGaussian().sample(natural[1:], n, generator)
         return (chosen[:, :, None] * every).sum(1)
@@ -92,8 +93,9 @@ class GaussianMixture(Family):
         """Block by block: the choice, and each component with π_c times its Gaussian's Fisher information."""
         weights, gaussian = Categorical().mean(natural[:1]), FullGaussian()
         share = (gradient[0], gradient[1] / weights[:, None], gradient[2] / weights[:, None, None])
-        pairs = zip(self.components(natural), self.components(share), strict=True)
-        solved = [gaussian.fisher_solve(part, slope) for part, slope in pairs]
+        solved = []
+        for part, slope in zip(self.components(natural), self.components(share), strict=True):
+            solved.append(gaussian.fisher_solve(part, slope))
         return Categorical().fisher_solve(natural[:1], gradient[:1]) + _stacked(solved)
 
     def expected(
@@ -111,7 +113,8 @@ class GaussianMixture(Family):
     ) -> Natural:
         """−∇_μ E_q[log q] with log q held as a function of w: its own change is zero on average."""
         fixed = tuple(part.detach() for part in natural)
-        return tuple(-part for part in self.gradient(lambda w: self.log_prob(w, fixed), natural, how, generator))
+        slopes = self.gradient(lambda w: self.log_prob(w, fixed), natural, how, generator)
+        return tuple(-slope for slope in slopes)
 
     def divergence(
         self, natural: Natural, other: Natural, how: How = "exact", generator: torch.Generator | None = None
@@ -121,8 +124,10 @@ class GaussianMixture(Family):
 
     def retract(self, natural: Natural, step: Natural) -> Natural:
         """Each component as `FullGaussian.retract`; the log-ratios may be anything."""
-        pairs = zip(self.components(natural), self.components(step), strict=True)
-        return (natural[0] + step[0], *_stacked([FullGaussian().retract(part, change) for part, change in pairs]))
+        moved = []
+        for part, change in zip(self.components(natural), self.components(step), strict=True):
+            moved.append(FullGaussian().retract(part, change))
+        return (natural[0] + step[0], *_stacked(moved))
 
     def recipes(self) -> Mapping[str, Recipe]:
         """Those of a Gaussian, for each component."""

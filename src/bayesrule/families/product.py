@@ -67,7 +67,7 @@ class Product(Family):
 
     def log_partition(self, natural: Natural) -> Tensor:
         """Σ_i A_i(λ_i)."""
-        return torch.stack([f.log_partition(part) for f, part in self._pairs(natural)]).sum()
+        return torch.stack([factor.log_partition(part) for factor, part in self._pairs(natural)]).sum()
 
     def expectation(self, natural: Natural) -> Natural:
         """Those of the factors."""
@@ -97,8 +97,10 @@ class Product(Family):
 
     def fisher_solve(self, natural: Natural, gradient: Natural) -> Natural:
         """Factor by factor: F is block-diagonal."""
-        pairs = zip(self._pairs(natural), self.split(gradient), strict=True)
-        return self.join([factor.fisher_solve(part, slope) for (factor, part), slope in pairs])
+        solved = []
+        for factor, part, slope in zip(self.factors, self.split(natural), self.split(gradient), strict=True):
+            solved.append(factor.fisher_solve(part, slope))
+        return self.join(solved)
 
     def recipes(self) -> Mapping[str, Recipe]:
         """Those that ask for no derivative by w."""
@@ -107,10 +109,13 @@ class Product(Family):
     def _nodes(self, natural: Natural, count: int | None) -> Nodes:
         """All combinations of the factors' points."""
         each = [factor._nodes(part, count) for factor, part in self._pairs(natural)]
-        places = grid([len(nodes.weights) for nodes in each]).unbind(-1)
-        statistics = [tuple(stat[at] for stat in nodes.statistics) for nodes, at in zip(each, places, strict=True)]
-        weights = reduce(torch.mul, [nodes.weights[at] for nodes, at in zip(each, places, strict=True)])
-        return Nodes(tuple(nodes.w[at] for nodes, at in zip(each, places, strict=True)), self.join(statistics), weights)
+        indices = grid([len(nodes.weights) for nodes in each]).unbind(-1)
+        w, statistics, weights = [], [], []
+        for nodes, index in zip(each, indices, strict=True):
+            w.append(nodes.w[index])
+            statistics += [statistic[index] for statistic in nodes.statistics]
+            weights.append(nodes.weights[index])
+        return Nodes(tuple(w), tuple(statistics), reduce(torch.mul, weights))
 
     def _check_domain(self, natural: Natural) -> None:
         for factor, part in self._pairs(natural):

@@ -65,8 +65,8 @@ def grid(sizes: Sequence[int]) -> Tensor:
 def normal_grid(dimensions: int, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Gauss–Hermite in several dimensions: points [n, dimensions] and weights [n], in the dtype of ``like``."""
     nodes, weights = hermite(count)
-    places = grid([count] * dimensions)
-    return nodes[places].to(like), weights[places].prod(-1).to(like)
+    index = grid([count] * dimensions)
+    return nodes[index].to(like), weights[index].prod(-1).to(like)
 
 
 def log_gamma_line(shape: float, count: int) -> tuple[Tensor, Tensor]:
@@ -107,6 +107,9 @@ def _sinh_line(low: float, high: float, width: float, count: int) -> tuple[Tenso
 
 def on_grid(lines: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Points [n, d] and weights [n] of the product of d lines, each of points and weights."""
-    places = grid([len(points) for points, _ in lines])
-    points = torch.stack([line[0][places[:, j]] for j, line in enumerate(lines)], -1)
-    return points, torch.stack([line[1][places[:, j]] for j, line in enumerate(lines)], -1).prod(-1)
+    indices = grid([len(line[0]) for line in lines]).unbind(-1)
+    columns, weights = [], []
+    for (points_of_line, weights_of_line), index in zip(lines, indices, strict=True):
+        columns.append(points_of_line[index])
+        weights.append(weights_of_line[index])
+    return torch.stack(columns, -1), torch.stack(weights, -1).prod(-1)

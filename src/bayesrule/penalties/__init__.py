@@ -13,9 +13,10 @@ from bayesrule.penalties.equivalence.beliefs import prior_of
 from bayesrule.penalties.equivalence.divergences import penalty_of
 from bayesrule.penalties.equivalence.implied import Implied
 from bayesrule.penalties.equivalence.lines import Table
+from bayesrule.penalties.equivalence.pictures import plot_belief
 from bayesrule.penalties.equivalence.radial import Radial
 from bayesrule.penalties.equivalence.verdicts import Verdict
-from bayesrule.penalties.functions import L1, L2, Cosine, Function, GroupLasso, Penalty, Polynomial, Sum
+from bayesrule.penalties.functions import L1, L2, Cosine, Function, GroupLasso, Penalty, PenaltySum, Polynomial
 
 __all__ = [
     "L1",
@@ -28,9 +29,9 @@ __all__ = [
     "Implied",
     "MeanField",
     "Penalty",
+    "PenaltySum",
     "Polynomial",
     "Radial",
-    "Sum",
     "Table",
     "Verdict",
     "calibrate",
@@ -38,6 +39,7 @@ __all__ = [
     "explain",
     "mean_field",
     "penalty_of",
+    "plot_belief",
     "prior_of",
     "translations",
 ]

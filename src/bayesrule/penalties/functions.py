@@ -48,7 +48,7 @@ class Penalty(ABC):
 
     def __add__(self, other: Penalty | Callable[..., Tensor]) -> Penalty:
         """r + s."""
-        return Sum(self.parts + penalty(other).parts)
+        return PenaltySum(self.parts + penalty(other).parts)
 
     def total(self, means: Tensor | Mapping[str, Tensor] | Iterable[Tensor], scales: Scales = None) -> Tensor:
         """Σ r(μ_j, ν_j) over all weights: the term to add to a loss that is summed over the data.
@@ -241,7 +241,7 @@ class Function(Penalty):
         return found.to(given[0].dtype)
 
 
-class Sum(Penalty):
+class PenaltySum(Penalty):
     """Σ_i r_i."""
 
     def __init__(self, parts: tuple[Penalty, ...]) -> None:
@@ -298,4 +298,4 @@ def _check(value: Coefficient) -> None:
         raise ValueError(f"a penalty's factor must be a finite number, not {value!r}")
 
 
-__all__ = ["L1", "L2", "Cosine", "Function", "GroupLasso", "Penalty", "Polynomial", "Sum", "penalty"]
+__all__ = ["L1", "L2", "Cosine", "Function", "GroupLasso", "Penalty", "PenaltySum", "Polynomial", "penalty"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from bayesrule.families import Estimator, Family, How, LossLike, Natural
-from bayesrule.rule.trace import State, Trace
+from bayesrule.families import Estimator, Family, How, LossLike, Natural, added
+from bayesrule.rule.trace import State, Trace, shapes
 from bayesrule.seeds import mixed
 
 Scheduled = float | Callable[[int], float]
@@ -66,31 +66,35 @@ class Rule:
     def start(self, natural: Natural) -> State:
         """The state before the first step."""
         self.family.check(natural)
-        if self.conjugate is not None and [p.shape for p in self.conjugate] != [p.shape for p in natural]:
-            shapes = [list(p.shape) for p in self.conjugate], [list(p.shape) for p in natural]
-            raise ValueError(f"conjugate must have the shapes of the natural parameters, {shapes[1]}, not {shapes[0]}")
+        if self.conjugate is not None:
+            want, have = shapes(natural), shapes(self.conjugate)
+            if have != want:
+                raise ValueError(f"conjugate must have the shapes of the natural parameters, {want}, not {have}")
         own = tuple(part.detach().clone() for part in natural)
-        return State(own, tuple(torch.zeros_like(part) for part in own))
+        return State(own, tuple(map(torch.zeros_like, own)))
 
     def target(self, natural: Natural, loss: LossLike | None = None, step: int = 0) -> Natural:
         """(λ + τ∇_μ H(q)) + λ_conj − ∇_μ E_q[ℓ], where a step of ρ = 1 leads; λ less this is the natural gradient."""
         found = self._rest(natural, step)
-        loss = self.loss if loss is None else loss
+        if loss is None:
+            loss = self.loss
         if loss is not None:
             slopes = self.family.gradient(loss, natural, self.how, self._generator(step, 0))
-            found = tuple(part - slope for part, slope in zip(found, slopes, strict=True))
+            found = added(found, slopes, -1.0)
         if self.conjugate is not None:
-            found = tuple(part + term for part, term in zip(found, self.conjugate, strict=True))
+            found = added(found, self.conjugate)
         return found
 
     def _rest(self, natural: Natural, step: int) -> Natural:
         """λ + τ∇_μ H(q): zero to the last bit for a constant base and τ = 1."""
         if self.temperature == 0:
             return natural
-        how = Estimator("exact") if Estimator.of(self.how).name == "closed-form" else self.how
+        how = self.how
+        if Estimator.of(how).name == "closed-form":  # that of the loss, which says nothing of the entropy
+            how = "exact"
         with torch.no_grad():
             pulls = self.family.entropy_gradient(natural, how, self._generator(step, 1))
-        return tuple(part + self.temperature * pull for part, pull in zip(natural, pulls, strict=True))
+        return added(natural, pulls, self.temperature)
 
     def step(self, state: State, loss: LossLike | None = None) -> State:
         """The next state; ``loss`` in the place of the rule's own, where it differs from step to step."""
@@ -98,10 +102,11 @@ class Rule:
         target = self.target(state.natural, loss, state.step)
         natural = tuple(torch.lerp(old, new, rate) for old, new in zip(state.natural, target, strict=True))
         if momentum:
-            natural = tuple(new + momentum * last for new, last in zip(natural, state.velocity, strict=True))
+            natural = added(natural, state.velocity, momentum)
         natural = self._corrected(state.natural, natural)
         self._check_step(natural, state.step + 1, rate)
-        return State(natural, _difference(natural, state.natural), state.step + 1)
+        # The velocity is what λ really moved by, after the correction and the constraint.
+        return State(natural, added(natural, state.natural, -1.0), state.step + 1)
 
     def run(
         self,
@@ -126,34 +131,31 @@ class Rule:
             raise ValueError(f"steps must be at least 0, not {steps}: it is the number of steps to take")
         states = [state]
         for _ in range(steps):
-            loss = losses(states[-1].step) if losses is not None else None
+            loss = None if losses is None else losses(states[-1].step)
             states.append(self.step(states[-1], loss))
-        return Trace(tuple(states), tuple(_record(state, watch) for state in states))
+        records = [_record(state, watch) for state in states]
+        return Trace(tuple(states), tuple(records))
 
     def _corrected(self, old: Natural, new: Natural) -> Natural:
         """The new λ, kept positive and constrained as the rule says."""
         if self.positive:
             family: Any = self.family
-            new = family.retract(old, _difference(new, old))
-        return new if self.constraint is None else self.constraint(new)
+            new = family.retract(old, added(new, old, -1.0))
+        if self.constraint is None:
+            return new
+        return self.constraint(new)
 
     def _check_step(self, natural: Natural, step: int, rate: float) -> None:
         try:
             self.family.check(natural)
         except ValueError as error:
-            fix = (
-                "take a smaller rate"
-                + ("" if self.positive else ", positive=True for a Gaussian,")
-                + " or a constraint"
-            )
+            fix = "take a smaller rate, positive=True for a Gaussian, or a constraint"
+            if self.positive:
+                fix = "take a smaller rate or a constraint"
             raise FloatingPointError(f"step {step} of rate {rate:g} left the domain. {error}: {fix}") from error
 
     def _generator(self, step: int, what: int) -> torch.Generator:
         return torch.Generator().manual_seed(mixed(self.seed, step, what))
-
-
-def _difference(new: Natural, old: Natural) -> Natural:
-    return tuple(a - b for a, b in zip(new, old, strict=True))
 
 
 def _at(scheduled: Scheduled, step: int) -> float:
@@ -166,5 +168,10 @@ def _check(name: str, value: float, holds: bool, rule: str, why: str) -> None:
 
 
 def _record(state: State, watch: Callable[[Natural], Mapping[str, float]] | None) -> dict[str, float]:
-    change = max(float(part.abs().max()) if part.numel() else 0.0 for part in state.velocity)
-    return {"change": change, **(watch(state.natural) if watch is not None else {})}
+    record = {"change": 0.0}
+    for part in state.velocity:
+        if part.numel():  # a part may be empty, as the weights of a mixture of one
+            record["change"] = max(record["change"], float(part.abs().max()))
+    if watch is not None:
+        record |= watch(state.natural)
+    return record

@@ -38,9 +38,9 @@ class State:
                 f"state must have natural, velocity and step; {sorted(missing)} is missing: not a State's?"
             )
         natural, velocity = tuple(tree["natural"]), tuple(tree["velocity"])
-        shapes = [[part.shape for part in parts] for parts in (natural, velocity)]
-        if shapes[0] != shapes[1]:
-            raise ValueError(f"state: velocity must have the shapes of natural, {shapes[0]}, not {shapes[1]}")
+        want, have = shapes(natural), shapes(velocity)
+        if have != want:
+            raise ValueError(f"state: velocity must have the shapes of natural, {want}, not {have}")
         return State(natural, velocity, int(tree["step"]))
 
 
@@ -72,6 +72,17 @@ class Trace:
         rows = sorted({round(i * (count - 1) / 10) for i in range(11)})
         names = list(self.records[0])
         cells = [["step", *names]]
-        cells += [[str(self.states[row].step), *(f"{self.records[row][name]:.6g}" for name in names)] for row in rows]
+        for row in rows:
+            numbers = [f"{self.records[row][name]:.6g}" for name in names]
+            cells.append([str(self.states[row].step), *numbers])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in cells)
+        lines = []
+        for line in cells:
+            padded = map(str.rjust, line, widths)
+            lines.append("  ".join(padded))
+        return "\n".join(lines)
+
+
+def shapes(natural: Natural) -> list[list[int]]:
+    """Those of each part."""
+    return [list(part.shape) for part in natural]

@@ -24,4 +24,6 @@ WIDE = 0.02
 
 def data(setting: Setting, epochs: int = 10) -> dict[str, int]:
     """The data sets and how many epochs on each: LeNet-5 on MNIST and CIFAR-10 in full, a small net on digits else."""
-    return {"mnist": math.ceil(epochs / 2), "cifar10": epochs} if setting.full else {"digits": epochs}
+    if setting.full:
+        return {"mnist": math.ceil(epochs / 2), "cifar10": epochs}
+    return {"digits": epochs}

@@ -22,7 +22,7 @@ from bayesrule.experiments.book.landscapes import (
     scatter,
 )
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.trials import Job, Trial
+from bayesrule.experiments.trials import Outcome, Training
 from bayesrule.methods import BBB
 from bayesrule.optim import Recipe
 
@@ -37,11 +37,16 @@ def run(setting: Setting) -> Result:
     """Short trainings at betas from uniform distributions, and some that differ in β₂ alone."""
     names = list(book.data(setting))
     found = [_landscape(data, number, setting) for number, data in enumerate(names)]
-    pairs = trials.run([job for data in names for job in _pairs(data, setting)], setting)
-    claims = [claim for landscape in found for claim in (*_trends(landscape), _against_usual(pairs, landscape.data))]
+    trainings: list[Training] = []
+    for data in names:
+        trainings += _pairs(data, setting)
+    pairs = trials.run(trainings, setting)
+    claims: list[Claim] = []
+    for landscape in found:
+        claims += [*_trends(landscape), _against_usual(pairs, landscape.data)]
     plain = {
         "landscapes": [landscape.plain() for landscape in found],
-        "pairs": [findings.plain(trial) for trial in pairs],
+        "pairs": findings.all_plain(pairs),
     }
     size = 9.0, 3.7 * len(found)
     return Result(tuple(claims), plain, partial(_draw, found=found), size, tuple(map(_note, found)))
@@ -57,12 +62,12 @@ def _landscape(data: str, number: int, setting: Setting) -> Landscape:
     return explore("adam", data, EPOCHS[data], places, _method, setting)
 
 
-def _pairs(data: str, setting: Setting) -> list[Job]:
-    return [
-        Job(what, data, _method(*betas), EPOCHS[data], seed)
-        for seed in findings.seeds(setting, SEEDS[data])
-        for what, betas in (("low", LOW), ("usual", USUAL))
-    ]
+def _pairs(data: str, setting: Setting) -> list[Training]:
+    trainings = []
+    for seed in findings.seeds(setting, SEEDS[data]):
+        trainings.append(Training("low", data, _method(*LOW), EPOCHS[data], seed))
+        trainings.append(Training("usual", data, _method(*USUAL), EPOCHS[data], seed))
+    return trainings
 
 
 def _trends(landscape: Landscape) -> list[Claim]:
@@ -83,24 +88,25 @@ def _trend(landscape: Landscape, what: str, score: Array) -> Claim:
     )
 
 
-def _against_usual(pairs: Sequence[Trial], data: str) -> Claim:
-    low, usual = (trials.said(findings.values(pairs, data, what, "accuracy")) for what in ("low", "usual"))
-    losses = [trials.said(findings.values(pairs, data, what, "loss"), 3) for what in ("low", "usual")]
+def _against_usual(pairs: Sequence[Outcome], data: str) -> Claim:
+    low = trials.said(findings.values(pairs, data, "low", "accuracy"))
+    usual = trials.said(findings.values(pairs, data, "usual", "accuracy"))
+    low_loss = trials.said(findings.values(pairs, data, "low", "loss"), 3)
+    usual_loss = trials.said(findings.values(pairs, data, "usual", "loss"), 3)
     return Claim(
         "Book 2020, figures 5.6, 5.7",
         f"a low β₂ is better than the usual one on {data}",
-        f"accuracy {low} at β = {LOW}, {usual} at {USUAL}; loss {losses[0]} and {losses[1]}",
+        f"accuracy {low} at β = {LOW}, {usual} at {USUAL}; loss {low_loss} and {usual_loss}",
         findings.better(findings.gains(pairs, data, "low", "usual", "accuracy")),
     )
 
 
 def _note(landscape: Landscape) -> str:
     scores = {"accuracy": landscape.accuracy, "loss": landscape.loss}
-    said = [
-        f"{name} with {sign} {correlation(landscape.places[beta], score):.2f}"
-        for name, score in scores.items()
-        for beta, sign in (("beta1", "β₁"), ("beta2", "β₂"))
-    ]
+    said = []
+    for name, score in scores.items():
+        for beta, sign in (("beta1", "β₁"), ("beta2", "β₂")):
+            said.append(f"{name} with {sign} {correlation(landscape.places[beta], score):.2f}")
     return f"rank correlations on {landscape.data}: {', '.join(said)}"
 
 
@@ -109,7 +115,7 @@ def _draw(figure: Figure, found: Sequence[Landscape]) -> None:
     for landscape in found:
         for name, score in (("loss", landscape.loss), ("accuracy", landscape.accuracy)):
             ax = next(axes)
-            beta1, beta2 = (landscape.places[beta] for beta in ("beta1", "beta2"))
+            beta1, beta2 = landscape.places["beta1"], landscape.places["beta2"]
             scatter(ax, beta1, beta2, score, name, worst=0.9, high=name == "accuracy")
             ax.plot(*USUAL, "*", color="crimson", ms=10, label=f"usual: {USUAL}", clip_on=False)
             ax.set(xlabel="β₁", ylabel="β₂", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from bayesrule import jobs
 from bayesrule.data import load
 from bayesrule.experiments.base import Claim, Result, Setting
-from bayesrule.experiments.book.logistic import Normal, Table, probability
+from bayesrule.experiments.book.logistic import LogisticRegression, Normal, probability
 from bayesrule.experiments.figures import panels
 from bayesrule.methods import BBB
 from bayesrule.nn.variational import log_normal
@@ -52,22 +53,23 @@ def run(setting: Setting) -> Result:
     """One training for each number of copies of the truth table, all examples in one batch."""
     first = torch.randn(3, generator=torch.Generator().manual_seed(setting.seed))  # Kaiming: N(0, 2/2)
     arms = [_arm(first, copies, STEPS[setting.full], setting.seed) for copies in COPIES]
-    claims = (_falls(arms), *(_learns(arm) for arm in arms), _nearest(arms), *_gradients(setting.seed))
+    claims = (_falls(arms), *map(_learns, arms), _nearest(arms), *_gradients(setting.seed))
     start = Normal(first.tolist(), [1.0] * 3)
-    plain = {"start": asdict(start), "arms": [{**asdict(arm), "loss": _smooth(arm.loss)} for arm in arms]}
+    plain = {"start": asdict(start), "arms": [asdict(arm) | {"loss": _smooth(arm.loss)} for arm in arms]}
     return Result(claims, plain, lambda figure: _draw(figure, start, arms), (10.5, 5.6), NOTES)
 
 
-def _table(copies: int) -> Table:
+def _table(copies: int) -> LogisticRegression:
     """The truth table with a one beside its inputs, for the bias."""
     x, y = load("and").train
-    return Table(torch.cat([x, torch.ones(4, 1)], 1).double(), 2.0 * y.double() - 1, copies)
+    return LogisticRegression(torch.cat([x, torch.ones(4, 1)], 1).double(), 2.0 * y.double() - 1, copies)
 
 
 def _arm(first: Tensor, copies: int, steps: int, seed: int) -> Arm:
     table = _table(copies)
     posterior = _fit(first, copies, steps, seed)
-    mean, std = (torch.cat([tree["weight"][0], tree["bias"]]) for tree in (posterior.mean, posterior.std))
+    mean = torch.cat([posterior.mean["weight"][0], posterior.mean["bias"]])
+    std = torch.cat([posterior.std["weight"][0], posterior.std["bias"]])
     trained, best = Normal(mean.tolist(), std.tolist()), table.best()
     exact, evidence, probs_exact = table.exact()
     return Arm(
@@ -98,26 +100,32 @@ def _fit(first: Tensor, copies: int, steps: int, seed: int) -> Gaussian:
 
 
 def _falls(arms: list[Arm]) -> Claim:
-    tenths = [_smooth(arm.loss, 10) for arm in arms]
-    falls = [f"{loss[0]:.2f} to {loss[-1]:.2f} ({_seen(arm)})" for arm, loss in zip(arms, tenths, strict=True)]
+    said, held = [], True
+    for arm in arms:
+        tenths = _smooth(arm.loss, 10)
+        said.append(f"{tenths[0]:.2f} to {tenths[-1]:.2f} ({_seen(arm)})")
+        held = held and tenths[-1] < tenths[0]
     return Claim(
         SOURCE,
         "the training loss falls",
-        f"from the first to the last tenth of the steps {', '.join(falls)}",
-        all(loss[-1] < loss[0] for loss in tenths),
+        f"from the first to the last tenth of the steps {', '.join(said)}",
+        held,
     )
 
 
 def _seen(arm: Arm) -> str:
-    return "table seen once" if arm.copies == 1 else f"table seen {arm.copies} times"
+    if arm.copies == 1:
+        return "table seen once"
+    return f"table seen {arm.copies} times"
 
 
 def _learns(arm: Arm) -> Claim:
-    said = [", ".join(f"{p:.2f}" for p in probs) for probs in (arm.probs, arm.probs_exact)]
+    said = ", ".join(f"{p:.2f}" for p in arm.probs)
+    exact = ", ".join(f"{p:.2f}" for p in arm.probs_exact)
     return Claim(
         SOURCE,
         f"the perceptron learns AND: at all four inputs P(1) is on the right side of ½ ({_seen(arm)})",
-        f"P(1) = {said[0]} at 00, 01, 10, 11; under the exact posterior {said[1]}",
+        f"P(1) = {said} at 00, 01, 10, 11; under the exact posterior {exact}",
         all((p > 0.5) == (y > 0) for p, y in zip(arm.probs, _table(1).y.tolist(), strict=True)),
     )
 
@@ -134,8 +142,8 @@ def _nearest(arms: list[Arm]) -> Claim:
 def _gradients(seed: int) -> tuple[Claim, Claim]:
     """∇_μ of log q(w) and of −log p(w) at w = μ + σε, what equation 2.4.4 says of them."""
     generator = torch.Generator().manual_seed(seed)
-    mean, std, noise = (torch.randn(3, generator=generator, dtype=torch.float64) for _ in range(3))
-    mean, std = mean.requires_grad_(), std.exp()
+    mean, log_std, noise = torch.randn(3, 3, generator=generator, dtype=torch.float64)
+    mean, std = mean.clone().requires_grad_(), log_std.exp()
     w = mean + std * noise
     (of_q,) = torch.autograd.grad(log_normal(w, mean, std), mean, retain_graph=True)
     (of_p,) = torch.autograd.grad(-log_normal(w, torch.zeros(3), torch.ones(3)), mean)
@@ -159,14 +167,19 @@ def _gradients(seed: int) -> tuple[Claim, Claim]:
 def _smooth(values: list[float], pieces: int = 100) -> list[float]:
     """Means over stretches of equal length."""
     length = max(1, len(values) // pieces)
-    return [sum(part) / len(part) for i in range(0, len(values), length) if (part := values[i : i + length])]
+    means = []
+    for start in range(0, len(values), length):
+        part = values[start : start + length]
+        means.append(sum(part) / len(part))
+    return means
 
 
 def _draw(figure: Figure, start: Normal, arms: list[Arm]) -> None:
     loss, before, after, weights, spread, spread_after = panels(figure, 6, rows=2)
     for arm in arms:
         curve = _smooth([value / (4 * arm.copies) for value in arm.loss])
-        loss.plot([(i + 0.5) * len(arm.loss) / len(curve) for i in range(len(curve))], curve, label=_seen(arm))
+        middles = (np.arange(len(curve)) + 0.5) * len(arm.loss) / len(curve)
+        loss.plot(middles, curve, label=_seen(arm))
     loss.set(xlabel="step", title="training loss an example")
     loss.legend()
     _compare(weights, arms[-1])
@@ -178,8 +191,7 @@ def _draw(figure: Figure, start: Normal, arms: list[Arm]) -> None:
 def _compare(ax: Axes, arm: Arm) -> None:
     """Means and deviations of each weight."""
     for shift, (what, q) in enumerate((("trained q", arm.trained), ("best q", arm.best), ("exact", arm.exact))):
-        places = [i + 0.2 * (shift - 1) for i in range(3)]
-        ax.errorbar(places, q.mean, q.std, fmt="o", capsize=3, ms=4, label=what)
+        ax.errorbar(np.arange(3) + 0.2 * (shift - 1), q.mean, q.std, fmt="o", capsize=3, ms=4, label=what)
     ax.set_xticks(range(3), NAMES)
     ax.set(title=f"weights ({_seen(arm)})")
     ax.legend()

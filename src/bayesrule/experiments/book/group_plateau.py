@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 
 from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
-from bayesrule.experiments.figures import panels
-from bayesrule.experiments.trials import Job, Trial
+from bayesrule.experiments.figures import PALETTE, panels
+from bayesrule.experiments.trials import Outcome, Training
 from bayesrule.methods import BBB
 from bayesrule.optim import Group, Plateau
-from bayesrule.report.figures import PALETTE
 
 RATE = 1e-3
 MEANS = Plateau("nll", patience=1, factor=0.1)
@@ -34,41 +33,50 @@ NARROW = (
 def run(setting: Setting) -> Result:
     """Adam with plateaus against two constant rates."""
     epochs = EPOCHS[setting.full]
-    jobs = [
-        Job(what, data, method, count, seed)
-        for data, count in epochs.items()
-        for seed in findings.seeds(setting, SEEDS[setting.full])
-        for what, method in _methods().items()
-    ]
-    found = trials.run(jobs, setting)
-    claims = [_same_claim(found, data) if data == "mnist" else _better_claim(found, data) for data in epochs]
+    trainings = []
+    for data, count in epochs.items():
+        for seed in findings.seeds(setting, SEEDS[setting.full]):
+            for what, method in _methods().items():
+                trainings.append(Training(what, data, method, count, seed))
+    found = trials.run(trainings, setting)
+    claims, notes = [], []
+    for data in epochs:
+        claim = _same_claim if data == "mnist" else _better_claim
+        claims.append(claim(found, data))
+        notes.append(_note(found, data))
+    if not setting.full:
+        notes.append(NARROW)
+    by_plateau = [outcome for outcome in found if outcome.what == PLATEAU]
     plain = {
-        "trials": [findings.plain(t) for t in found],
-        "rates": [{"data": t.data, "seed": t.seed, **rates(t)} for t in found if t.what == PLATEAU],
+        "trials": findings.all_plain(found),
+        "rates": [{"data": outcome.data, "seed": outcome.seed, **rates(outcome)} for outcome in by_plateau],
     }
-    notes = *(_note(found, data) for data in epochs), *([] if setting.full else [NARROW])
-    return Result(tuple(claims), plain, partial(_draw, found=found), (13.0, 3.0 * len(epochs)), notes)
+    return Result(tuple(claims), plain, partial(_draw, found=found), (13.0, 3.0 * len(epochs)), tuple(notes))
 
 
 def _methods() -> dict[str, BBB]:
     by_group: dict[str, Any] = {"lr": RATE, "schedule": MEANS, "deviations": Group("adam", RATE, DEVIATIONS)}
-    constant = {what: BBB(**{**book.METHOD, "lr": rate}) for what, rate in CONSTANT.items()}
-    return {PLATEAU: BBB(**{**book.METHOD, **by_group}), **constant}
+    methods = {PLATEAU: BBB(**{**book.METHOD, **by_group})}
+    for what, rate in CONSTANT.items():
+        methods[what] = BBB(**{**book.METHOD, "lr": rate})
+    return methods
 
 
-def rates(trial: Trial) -> dict[str, list[float]]:
+def rates(outcome: Outcome) -> dict[str, list[float]]:
     """The rates of a training with plateaus, by epoch."""
-    before = [trial.history[:epoch] for epoch in range(len(trial.history))]
-    schedules = {"means": MEANS, "deviations": DEVIATIONS}
-    return {name: [RATE * schedule(1.0, past) for past in before] for name, schedule in schedules.items()}
+    found: dict[str, list[float]] = {"means": [], "deviations": []}
+    for epoch in range(len(outcome.history)):
+        before = outcome.history[:epoch]  # a plateau is seen in the epochs that are over
+        found["means"].append(RATE * MEANS(1.0, before))
+        found["deviations"].append(RATE * DEVIATIONS(1.0, before))
+    return found
 
 
-def _said(found: Sequence[Trial], data: str, metric: str, digits: int) -> str:
-    names = (PLATEAU, *CONSTANT)
-    return ", ".join(f"{trials.said(findings.values(found, data, name, metric), digits)} ({name})" for name in names)
+def _said(found: Sequence[Outcome], data: str, metric: str, digits: int) -> str:
+    return findings.listed(findings.by_kind(found, data, (PLATEAU, *CONSTANT), metric), digits)
 
 
-def _better_claim(found: Sequence[Trial], data: str) -> Claim:
+def _better_claim(found: Sequence[Outcome], data: str) -> Claim:
     gains = [findings.gains(found, data, PLATEAU, name, "accuracy") for name in CONSTANT]
     return Claim(
         SOURCE,
@@ -78,7 +86,7 @@ def _better_claim(found: Sequence[Trial], data: str) -> Claim:
     )
 
 
-def _same_claim(found: Sequence[Trial], data: str) -> Claim:
+def _same_claim(found: Sequence[Outcome], data: str) -> Claim:
     gains = findings.gains(found, data, PLATEAU, next(iter(CONSTANT)), "accuracy")
     return Claim(
         SOURCE,
@@ -88,21 +96,24 @@ def _same_claim(found: Sequence[Trial], data: str) -> Claim:
     )
 
 
-def _note(found: Sequence[Trial], data: str) -> str:
-    last = [rates(t) for t in found if t.data == data and t.what == PLATEAU and t.history]
-    told = ", ".join(f"{r['means'][-1]:.0e} and {r['deviations'][-1]:.0e}" for r in last)
+def _note(found: Sequence[Outcome], data: str) -> str:
+    last = []
+    for outcome in findings.chosen(found, data, PLATEAU):
+        if outcome.history:
+            by_epoch = rates(outcome)
+            last.append(f"{by_epoch['means'][-1]:.0e} and {by_epoch['deviations'][-1]:.0e}")
     loss, nll = _said(found, data, "loss", 3), _said(found, data, "nll", 4)
-    return f"{data}: loss {loss}; test nll {nll}; the last rates of means and deviations by seed: {told}"
+    return f"{data}: loss {loss}; test nll {nll}; the last rates of means and deviations by seed: {', '.join(last)}"
 
 
-def _draw(figure: Figure, found: Sequence[Trial]) -> None:
-    names = list(dict.fromkeys(t.data for t in found))
+def _draw(figure: Figure, found: Sequence[Outcome]) -> None:
+    names = findings.datasets(found)
     axes = panels(figure, 4 * len(names), rows=len(names))
     for row, data in enumerate(names):
-        _row(axes[4 * row : 4 * row + 4], [t for t in found if t.data == data], data)
+        _row(axes[4 * row : 4 * row + 4], findings.chosen(found, data), data)
 
 
-def _row(axes: Sequence[Axes], found: Sequence[Trial], data: str) -> None:
+def _row(axes: Sequence[Axes], found: Sequence[Outcome], data: str) -> None:
     for ax, metric, title in ((axes[0], "nll", "training nll"), (axes[1], "penalty", "divergence")):
         findings.curves(ax, found, metric)
         for line in ax.get_lines():
@@ -110,15 +121,16 @@ def _row(axes: Sequence[Axes], found: Sequence[Trial], data: str) -> None:
                 line.set(linestyle="--", zorder=3)  # where it does what a constant rate does, both are seen
         ax.legend()
         ax.set(title=f"{data}: {title}")
-    for trial in found:
-        if trial.what == PLATEAU:
-            for colour, (name, values) in zip(PALETTE[3:], rates(trial).items(), strict=False):
-                label = name if trial is found[0] else None
-                axes[2].semilogy(range(1, len(values) + 1), values, color=colour, label=label, alpha=0.7)
+    for outcome in found:
+        if outcome.what != PLATEAU:
+            continue
+        for colour, (name, values) in zip(PALETTE[3:], rates(outcome).items(), strict=False):
+            label = name if outcome is found[0] else None  # one entry of the legend for all seeds
+            axes[2].semilogy(range(1, len(values) + 1), values, color=colour, label=label, alpha=0.7)
     axes[2].set(title=f"{data}: rates of the plateaus, by seed", xlabel="epoch")
     axes[2].legend()
-    for place, name in enumerate((PLATEAU, *CONSTANT)):
+    for index, name in enumerate((PLATEAU, *CONSTANT)):
         scores = findings.values(found, data, name, "accuracy")
-        axes[3].plot([place] * len(scores), scores, "o", color=PALETTE[place], alpha=0.7)
+        axes[3].plot([index] * len(scores), scores, "o", color=PALETTE[index], alpha=0.7)
     axes[3].set_xticks(range(3), [name.replace(" ", "\n", 1) for name in (PLATEAU, *CONSTANT)])
     axes[3].set(title=f"{data}: test accuracy", xlim=(-0.5, 2.5))

@@ -17,7 +17,7 @@ from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.book import landscapes
 from bayesrule.experiments.book.landscapes import LEVEL, Landscape
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.trials import Job, Trial
+from bayesrule.experiments.trials import Outcome, Training
 from bayesrule.methods import BBB
 
 TURNS = 2  # epochs that a group trains before it is the other's turn
@@ -41,25 +41,24 @@ class Parts:
     """The three parts on one data set."""
 
     data: str
-    turns: Sequence[Trial]
+    turns: Sequence[Outcome]
     search: dict[str, Landscape]
-    ratio: Sequence[Trial]
+    ratio: Sequence[Outcome]
 
     def claims(self) -> list[Claim]:
         """The document's claims on this data set."""
-        return [
-            *_turn_claims(self.turns, self.data),
-            *(_narrow_claim(name, landscape) for name, landscape in self.search.items()),
-            _divergence_claim(self.search["adam"]),
-            *(_ratio_claim(self.ratio, self.data, ratio) for ratio in RATIOS if ratio < 1),
-        ]
+        claims = _turn_claims(self.turns, self.data)
+        claims += [_narrow_claim(name, landscape) for name, landscape in self.search.items()]
+        claims.append(_divergence_claim(self.search["adam"]))
+        claims += [_ratio_claim(self.ratio, self.data, ratio) for ratio in RATIOS if ratio < 1]
+        return claims
 
     def plain(self) -> dict[str, Any]:
         """Every number."""
         return {
-            "turns": [findings.plain(trial) for trial in self.turns],
+            "turns": findings.all_plain(self.turns),
             "search": {name: landscape.plain() for name, landscape in self.search.items()},
-            "ratio": [findings.plain(trial) for trial in self.ratio],
+            "ratio": findings.all_plain(self.ratio),
         }
 
     def note(self) -> str:
@@ -70,25 +69,29 @@ class Parts:
 def run(setting: Setting) -> Result:
     """Three parts on each data set."""
     found = [_parts(data, setting) for data in book.data(setting)]
-    claims = tuple(claim for parts in found for claim in parts.claims())
-    plain = {parts.data: parts.plain() for parts in found}
-    size = 13.0, 6.4 * len(found)
-    return Result(claims, plain, partial(_draw, found=found), size, tuple(parts.note() for parts in found))
+    claims: list[Claim] = []
+    plain, notes = {}, []
+    for parts in found:
+        claims += parts.claims()
+        plain[parts.data] = parts.plain()
+        notes.append(parts.note())
+    return Result(tuple(claims), plain, partial(_draw, found=found), (13.0, 6.4 * len(found)), tuple(notes))
 
 
 def _parts(data: str, setting: Setting) -> Parts:
     epochs = EPOCHS[data]
-    probed = trials.run(_ratio_jobs(data, epochs["ratio"], setting), setting)
-    alternated = trials.run(_turn_jobs(data, epochs["turns"], setting), setting)
-    return Parts(data, alternated, {name: _search(name, data, epochs["search"], setting) for name in SEARCHED}, probed)
+    probed = trials.run(_ratio_trainings(data, epochs["ratio"], setting), setting)
+    alternated = trials.run(_turn_trainings(data, epochs["turns"], setting), setting)
+    searched = {name: _search(name, data, epochs["search"], setting) for name in SEARCHED}
+    return Parts(data, alternated, searched, probed)
 
 
-def _turn_jobs(data: str, epochs: int, setting: Setting) -> list[Job]:
-    return [
-        Job(what, data, BBB(**{**book.METHOD, "alternate": turns}), epochs, seed)
-        for seed in findings.seeds(setting, SEEDS)
-        for what, turns in (("at once", 0), ("by turns", TURNS))
-    ]
+def _turn_trainings(data: str, epochs: int, setting: Setting) -> list[Training]:
+    trainings = []
+    for seed in findings.seeds(setting, SEEDS):
+        for what, turns in (("at once", 0), ("by turns", TURNS)):
+            trainings.append(Training(what, data, BBB(**{**book.METHOD, "alternate": turns}), epochs, seed))
+    return trainings
 
 
 def _search(optimizer: str, data: str, epochs: int, setting: Setting) -> Landscape:
@@ -102,30 +105,32 @@ def _search(optimizer: str, data: str, epochs: int, setting: Setting) -> Landsca
     return landscapes.explore(optimizer, data, epochs, places, method, setting)
 
 
-def _ratio_jobs(data: str, epochs: int, setting: Setting) -> list[Job]:
-    return [
-        Job(_r(ratio), data, BBB(**{**book.METHOD, "lr": PROBED, "sigma_lr_ratio": ratio}), epochs, seed)
-        for seed in findings.seeds(setting, SEEDS)
-        for ratio in RATIOS
-    ]
+def _ratio_trainings(data: str, epochs: int, setting: Setting) -> list[Training]:
+    trainings = []
+    for seed in findings.seeds(setting, SEEDS):
+        for ratio in RATIOS:
+            method = BBB(**{**book.METHOD, "lr": PROBED, "sigma_lr_ratio": ratio})
+            trainings.append(Training(_r(ratio), data, method, epochs, seed))
+    return trainings
 
 
 def _r(ratio: float) -> str:
     return f"r = {ratio:g}"
 
 
-def falls(trial: Trial, metric: str, group: int) -> float:
+def falls(outcome: Outcome, metric: str, group: int) -> float:
     """By how much a metric falls from the first to the last epoch of a turn, on average over the turns of a group.
 
     Group 0, the means, has the first turn.
     """
-    values = [epoch[metric] for epoch in trial.history]
+    values = [epoch[metric] for epoch in outcome.history]
     starts = range(group * TURNS, len(values) - TURNS + 1, 2 * TURNS)
     return mean(values[start] - values[start + TURNS - 1] for start in starts)
 
 
-def _turn_claims(found: Sequence[Trial], data: str) -> list[Claim]:
-    once, turns = (findings.values(found, data, what, "accuracy") for what in ("at once", "by turns"))
+def _turn_claims(found: Sequence[Outcome], data: str) -> list[Claim]:
+    once = findings.values(found, data, "at once", "accuracy")
+    turns = findings.values(found, data, "by turns", "accuracy")
     claims = [
         Claim(
             "Book 2020, figure 5.8",
@@ -134,15 +139,16 @@ def _turn_claims(found: Sequence[Trial], data: str) -> list[Claim]:
             abs(mean(turns) - mean(once)) < SAME,
         )
     ]
-    by_turns = [t for t in found if t.what == "by turns" and not t.failed]
+    by_turns = findings.chosen(found, data, "by turns", finished=True)
     for group, (name, metric, said) in enumerate((("means", "nll", "nll"), ("deviations", "penalty", "divergence"))):
-        own, other = ([falls(t, metric, which) for t in by_turns] for which in (group, 1 - group))
+        own = [falls(outcome, metric, group) for outcome in by_turns]
+        other = [falls(outcome, metric, 1 - group) for outcome in by_turns]
         claims.append(
             Claim(
                 "Book 2020, figure 5.8",
                 f"while the {name} train the {said} falls on {data}",
                 f"by {trials.said(own)} within a turn of theirs, by {trials.said(other)} within one of the others'",
-                findings.better(own) and findings.better([a - b for a, b in zip(own, other, strict=True)]),
+                findings.better(own) and findings.better(findings.differences(own, other)),
             )
         )
     return claims
@@ -153,12 +159,16 @@ def ahead(landscape: Landscape) -> tuple[float, float, float]:
 
     That is, if in each run the toss of a coin decides which rate is taken for which.
     """
-    rates, accuracy = np.log([landscape.places[name] for name in ("means", "deviations")]), landscape.accuracy
+    rates = np.log([landscape.places["means"], landscape.places["deviations"]])
+    accuracy = landscape.accuracy
     random = np.random.default_rng(0)
+    # The first row of coins exchanges nothing: what is seen counts as one of the deals.
     coins = [np.zeros(len(accuracy), dtype=bool), *(random.random((TOSSES, len(accuracy))) < 0.5)]
-    shares = np.array(
-        [[landscapes.explained(x, accuracy) for x in np.where(coin, rates[::-1], rates)] for coin in coins]
-    )
+    rows = []
+    for coin in coins:
+        dealt = np.where(coin, rates[::-1], rates)
+        rows.append([landscapes.explained(rate, accuracy) for rate in dealt])
+    shares = np.array(rows)
     leads = shares[:, 0] - shares[:, 1]
     return float(shares[0, 0]), float(shares[0, 1]), float(np.mean(leads >= leads[0]))
 
@@ -184,21 +194,22 @@ def _divergence_claim(landscape: Landscape) -> Claim:
     )
 
 
-def _ratio_claim(found: Sequence[Trial], data: str, ratio: float) -> Claim:
+def _ratio_claim(found: Sequence[Outcome], data: str, ratio: float) -> Claim:
     return Claim(
         "Book 2020, figure 5.10",
         f"a deviations' rate of {ratio:g} times the means' is better than the same rate on {data}",
-        _told([t for t in found if t.what in (_r(ratio), _r(1.0))], data),
+        _told([outcome for outcome in found if outcome.what in (_r(ratio), _r(1.0))], data),
         findings.better(findings.gains(found, data, _r(ratio), _r(1.0), "accuracy")),
     )
 
 
-def _told(found: Sequence[Trial], data: str) -> str:
-    return "; ".join(
-        f"accuracy {trials.said(findings.values(found, data, what, 'accuracy'))}, loss "
-        f"{trials.said(findings.values(found, data, what, 'loss'), 2)} at {what}"
-        for what in dict.fromkeys(t.what for t in found)
-    )
+def _told(found: Sequence[Outcome], data: str) -> str:
+    lines = []
+    for what in dict.fromkeys(outcome.what for outcome in found):
+        accuracy = trials.said(findings.values(found, data, what, "accuracy"))
+        loss = trials.said(findings.values(found, data, what, "loss"), 2)
+        lines.append(f"accuracy {accuracy}, loss {loss} at {what}")
+    return "; ".join(lines)
 
 
 def _draw(figure: Figure, found: Sequence[Parts]) -> None:
@@ -222,7 +233,7 @@ def _rows(axes: Sequence[Axes], parts: Parts) -> None:
 
 
 def _panel(axes: Axes, landscape: Landscape, optimizer: str, metric: str) -> None:
-    score = np.array([getattr(t, metric) for t in landscape.found])
+    score = landscape.accuracy if metric == "accuracy" else landscape.divergence
     landscapes.scatter(
         axes, landscape.places["means"], landscape.places["deviations"], score, metric, high=metric == "accuracy"
     )

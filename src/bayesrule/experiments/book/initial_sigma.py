@@ -16,7 +16,7 @@ from bayesrule.evaluate import evaluate
 from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.trials import Job, Trial
+from bayesrule.experiments.trials import Outcome, Training
 from bayesrule.methods import BBB
 from bayesrule.posteriors import Gaussian, Particles, Posterior
 
@@ -30,17 +30,17 @@ SOURCE = "Book 2020, appendix A, figure A.1"
 def run(setting: Setting) -> Result:
     """Trainings that differ in the first ρ alone; at the end q is compared with the network at its mean."""
     lengths = book.data(setting, EPOCHS[setting.full])
-    found = trials.run(
-        [
-            Job(_named(rho), data, BBB(**{**book.METHOD, "initial_std": deviation(rho)}), epochs, seed, look=look)
-            for data, epochs in lengths.items()
-            for seed in findings.seeds(setting)
-            for rho in STARTS
-        ],
-        setting,
-    )
-    claims = [claim for data in lengths for claim in _claims(found, data)]
-    plain = {"rho": STARTS, "std": [deviation(rho) for rho in STARTS], "trials": [findings.plain(t) for t in found]}
+    trainings = []
+    for data, epochs in lengths.items():
+        for seed in findings.seeds(setting):
+            for rho in STARTS:
+                method = BBB(**{**book.METHOD, "initial_std": deviation(rho)})
+                trainings.append(Training(_named(rho), data, method, epochs, seed, look=look))
+    found = trials.run(trainings, setting)
+    claims: list[Claim] = []
+    for data in lengths:
+        claims += _claims(found, data)
+    plain = {"rho": STARTS, "std": list(map(deviation, STARTS)), "trials": findings.all_plain(found)}
     return Result(tuple(claims), plain, lambda figure: _draw(figure, found), (10.5, 2.8 * len(lengths)), _notes(found))
 
 
@@ -75,17 +75,18 @@ def _named(rho: float) -> str:
     return f"ρ = −{-rho:g}"
 
 
-def _share(found: Sequence[Trial], data: str, rho: int) -> float:
+def _share(found: Sequence[Outcome], data: str, rho: int) -> float:
     """The epistemic part of the total uncertainty, over all seeds."""
-    seen = [t.seen for t in found if t.data == data and t.what == _named(rho) and not t.failed]
-    total = sum(s["entropy"] for s in seen)
-    return sum(s["epistemic"] for s in seen) / total if total else 0.0
+    total = sum(_seen(found, data, rho, "entropy"))
+    if not total:
+        return 0.0
+    return sum(_seen(found, data, rho, "epistemic")) / total
 
 
-def _claims(found: list[Trial], data: str) -> list[Claim]:
-    accuracy = {rho: findings.values(found, data, _named(rho), "accuracy") for rho in STARTS}
+def _claims(found: list[Outcome], data: str) -> list[Claim]:
+    accuracy = findings.by_kind(found, data, map(_named, STARTS), "accuracy")
     shares = {rho: _share(found, data, rho) for rho in STARTS}
-    best = max(STARTS, key=lambda rho: trials.average(accuracy[rho])[0])
+    best = max(STARTS, key=lambda rho: trials.average(accuracy[_named(rho)])[0])
     widest, narrowest = max(STARTS), min(STARTS)
     lost = findings.gains(found, data, _named(CHOSEN), _named(widest), "accuracy")
     behind = findings.gains(found, data, _named(CHOSEN), _named(best), "accuracy")
@@ -93,45 +94,49 @@ def _claims(found: list[Trial], data: str) -> list[Claim]:
         Claim(
             SOURCE,
             f"too wide a start impairs performance on {data}",
-            "accuracy " + ", ".join(f"{trials.said(accuracy[rho])} ({_named(rho)})" for rho in STARTS),
+            "accuracy " + findings.listed(accuracy),
             findings.better(lost),
         ),
         Claim(
             SOURCE,
             f"too narrow a start ends in a frequentist network on {data}: less than {LITTLE:.0%} of the uncertainty "
             "is epistemic",
-            "share " + ", ".join(f"{shares[rho]:.1e} ({_named(rho)})" for rho in STARTS),
+            "share " + ", ".join(f"{share:.1e} ({_named(rho)})" for rho, share in shares.items()),
             shares[narrowest] < LITTLE,
         ),
         Claim(
             "Book 2020, section 4.2",
             f"ρ = −10 is a good trade-off on {data}: as accurate as any, and not frequentist",
-            f"accuracy {trials.said(accuracy[CHOSEN])}, the best {trials.said(accuracy[best])} ({_named(best)}); "
-            f"a share {shares[CHOSEN]:.1e} of the uncertainty is epistemic",
+            f"accuracy {trials.said(accuracy[_named(CHOSEN)])}, the best {trials.said(accuracy[_named(best)])} "
+            f"({_named(best)}); a share {shares[CHOSEN]:.1e} of the uncertainty is epistemic",
             findings.not_worse(behind) and shares[CHOSEN] >= LITTLE,
         ),
     ]
 
 
-def _notes(found: list[Trial]) -> tuple[str, ...]:
+def _notes(found: list[Outcome]) -> tuple[str, ...]:
     lines = []
-    for data in dict.fromkeys(t.data for t in found):
-        ends = {rho: _seen(found, data, rho, "std") for rho in STARTS}
-        said = ", ".join(f"{deviation(rho):.1e} → {torch.tensor(end).mean():.1e}" for rho, end in ends.items() if end)
-        lines.append(f"{data}: the median deviation of a weight before and after training: {said}.")
-        worth = ", ".join(
-            f"{trials.said(_seen(found, data, rho, 'gain'))} ({_named(rho)})" for rho in ends if ends[rho]
+    for data in findings.datasets(found):
+        moves, worth = [], {}
+        for rho in STARTS:
+            ends = _seen(found, data, rho, "std")
+            if ends:
+                moves.append(f"{deviation(rho):.1e} → {torch.tensor(ends).mean():.1e}")
+                worth[_named(rho)] = _seen(found, data, rho, "gain")
+        lines.append(f"{data}: the median deviation of a weight before and after training: {', '.join(moves)}.")
+        lines.append(
+            f"{data}: the average over draws of q has a lower NLL than the network at its mean by "
+            f"{findings.listed(worth)}."
         )
-        lines.append(f"{data}: the average over draws of q has a lower NLL than the network at its mean by {worth}.")
     return tuple(lines)
 
 
-def _seen(found: Sequence[Trial], data: str, rho: int, what: str) -> list[float]:
-    return [t.seen[what] for t in found if t.data == data and t.what == _named(rho) and not t.failed]
+def _seen(found: Sequence[Outcome], data: str, rho: int, what: str) -> list[float]:
+    return [outcome.seen[what] for outcome in findings.chosen(found, data, _named(rho), finished=True)]
 
 
-def _draw(figure: Figure, found: list[Trial]) -> None:
-    names = list(dict.fromkeys(trial.data for trial in found))
+def _draw(figure: Figure, found: list[Outcome]) -> None:
+    names = findings.datasets(found)
     axes = panels(figure, 4 * len(names), rows=len(names))
     for row, data in enumerate(names):
         accuracy, divergence, epistemic, std = axes[4 * row : 4 * row + 4]
@@ -142,16 +147,18 @@ def _draw(figure: Figure, found: list[Trial]) -> None:
         accuracy.set(title=f"{data}: test accuracy")
         divergence.set(title="divergence at the end")
         epistemic.set(title="epistemic uncertainty, nats", yscale="log")
-        std.plot(STARTS, [deviation(rho) for rho in STARTS], "--", color="C7", label="at the start")
+        std.plot(STARTS, list(map(deviation, STARTS)), "--", color="C7", label="at the start")
         std.set(title="median deviation at the end", yscale="log")
         std.legend()
 
 
 def _dots(ax: Axes, by_start: dict[int, list[float]]) -> None:
     """A dot for each training, a line through the means."""
-    there = {rho: [v for v in values if math.isfinite(v)] for rho, values in by_start.items()}
-    there = {rho: values for rho, values in there.items() if values}
-    for rho, values in there.items():
-        ax.plot([rho] * len(values), values, "o", color="C0", alpha=0.5, ms=4)
-    ax.plot(list(there), [sum(values) / len(values) for values in there.values()], color="C0")
+    means = {}
+    for rho, values in by_start.items():
+        there = list(filter(math.isfinite, values))
+        if there:
+            ax.plot([rho] * len(there), there, "o", color="C0", alpha=0.5, ms=4)
+            means[rho] = sum(there) / len(there)
+    ax.plot(list(means), list(means.values()), color="C0")
     ax.set(xlabel="first ρ", xticks=STARTS)

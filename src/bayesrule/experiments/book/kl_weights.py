@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.trials import Job, Trial
+from bayesrule.experiments.trials import Outcome, Training
 from bayesrule.methods import BBB
 
 RATIOS = {"λ = 0": 0.0, "λ = ½": 0.5, "λ = 1": 1.0, "λ = 2": 2.0}
@@ -24,22 +24,21 @@ SOURCE = "Book 2020, figure 5.2"
 def run(setting: Setting) -> Result:
     """Trainings that differ in λ alone. Loss and divergence are with full weight: nll + (1/N) KL(q‖p), whatever λ."""
     lengths = book.data(setting, EPOCHS[setting.full])
-    found = trials.run(
-        [
-            Job(what, data, BBB(**book.METHOD, kl_ratio=ratio), epochs, seed)
-            for data, epochs in lengths.items()
-            for seed in findings.seeds(setting)
-            for what, ratio in RATIOS.items()
-        ],
-        setting,
-    )
-    claims = [claim for data in lengths for claim in _claims(found, data)]
-    plain = {"ratios": RATIOS, "trials": [findings.plain(trial) for trial in found]}
+    trainings = []
+    for data, epochs in lengths.items():
+        for seed in findings.seeds(setting):
+            for what, ratio in RATIOS.items():
+                trainings.append(Training(what, data, BBB(**book.METHOD, kl_ratio=ratio), epochs, seed))
+    found = trials.run(trainings, setting)
+    claims: list[Claim] = []
+    for data in lengths:
+        claims += _claims(found, data)
+    plain = {"ratios": RATIOS, "trials": findings.all_plain(found)}
     size = (11.0, 2.8 * len(lengths))
     return Result(tuple(claims), plain, lambda figure: _draw(figure, found), size, _notes(found))
 
 
-def _claims(found: list[Trial], data: str) -> list[Claim]:
+def _claims(found: list[Outcome], data: str) -> list[Claim]:
     return [
         _lowest(found, data, "loss", "total loss", f"{SOURCE} and chapter 6"),
         _lowest(found, data, "divergence", "divergence", SOURCE),
@@ -49,7 +48,7 @@ def _claims(found: list[Trial], data: str) -> list[Claim]:
     ]
 
 
-def _lowest(found: list[Trial], data: str, metric: str, called: str, source: str) -> Claim:
+def _lowest(found: list[Outcome], data: str, metric: str, called: str, source: str) -> Claim:
     return Claim(
         source,
         f"an even weight (λ = 1) has the lowest {called} on {data}",
@@ -58,7 +57,7 @@ def _lowest(found: list[Trial], data: str, metric: str, called: str, source: str
     )
 
 
-def _accurate(found: list[Trial], data: str) -> Claim:
+def _accurate(found: list[Outcome], data: str) -> Claim:
     return Claim(
         SOURCE,
         f"λ = ½ and λ = 2 are at least as accurate as λ = 1 on {data}",
@@ -67,7 +66,7 @@ def _accurate(found: list[Trial], data: str) -> Claim:
     )
 
 
-def _alike(found: list[Trial], data: str) -> Claim:
+def _alike(found: list[Outcome], data: str) -> Claim:
     gains = findings.gains(found, data, LAST, FIRST, "accuracy")
     return Claim(
         "Book 2020, section 5.2",
@@ -77,7 +76,7 @@ def _alike(found: list[Trial], data: str) -> Claim:
     )
 
 
-def _unregularised(found: list[Trial], data: str) -> Claim:
+def _unregularised(found: list[Outcome], data: str) -> Claim:
     others = [what for what in RATIOS if what != "λ = 0"]
     return Claim(
         "Book 2020, section 5.2",
@@ -87,44 +86,48 @@ def _unregularised(found: list[Trial], data: str) -> Claim:
     )
 
 
-def _by_ratio(found: list[Trial], data: str, metric: str) -> str:
-    return ", ".join(f"{trials.said(findings.values(found, data, what, metric))} ({what})" for what in RATIOS)
+def _by_ratio(found: list[Outcome], data: str, metric: str) -> str:
+    return findings.listed(findings.by_kind(found, data, RATIOS, metric))
 
 
-def _notes(found: list[Trial]) -> tuple[str, ...]:
-    epochs = {trial.data: len(trial.history) for trial in found}
-    length = ", ".join(f"{epochs[data]} on {data}" for data in epochs)
+def _notes(found: list[Outcome]) -> tuple[str, ...]:
+    epochs = {outcome.data: len(outcome.history) for outcome in found}
+    length = ", ".join(f"{count} on {data}" for data, count in epochs.items())
     return (
         f"Epochs: {length}. From so narrow a start the divergence is nearly all of the total loss, and falls slowly: "
         "Adam moves ρ by about its rate in a step at most, whatever the weight of the divergence.",
     )
 
 
-def _draw(figure: Figure, found: list[Trial]) -> None:
-    names = list(dict.fromkeys(trial.data for trial in found))
+def _draw(figure: Figure, found: list[Outcome]) -> None:
+    names = findings.datasets(found)
     axes = panels(figure, 4 * len(names), rows=len(names))
     for row, data in enumerate(names):
-        own = [_with_total(trial) for trial in found if trial.data == data]
+        own = [_with_total(outcome) for outcome in findings.chosen(found, data)]
         accuracy, *rest = axes[4 * row : 4 * row + 4]
         _accuracies(accuracy, own)
         accuracy.set(title=f"{data}: test accuracy")
         for ax, metric in zip(rest, ("total", "nll", "penalty"), strict=True):
             findings.curves(ax, own, metric)
             ax.set(title={"total": "total loss", "nll": "negative log likelihood", "penalty": "divergence"}[metric])
-            ax.set(yscale="log" if metric == "nll" else "linear")
-            if metric != "nll" and (legend := ax.get_legend()):
+            if metric == "nll":
+                ax.set(yscale="log")
+            elif legend := ax.get_legend():  # one legend says it for the whole row
                 legend.remove()
 
 
-def _accuracies(ax: Axes, found: list[Trial]) -> None:
+def _accuracies(ax: Axes, found: list[Outcome]) -> None:
     """A dot for each training, a bar at the mean."""
-    for place, what in enumerate(RATIOS):
-        scores = [trial.accuracy for trial in found if trial.what == what]
-        ax.plot([place] * len(scores), scores, "o", color=f"C{place}", alpha=0.6)
-        ax.hlines(sum(scores) / len(scores), place - 0.3, place + 0.3, color=f"C{place}", lw=2)
+    for index, what in enumerate(RATIOS):
+        scores = [outcome.accuracy for outcome in found if outcome.what == what]
+        ax.plot([index] * len(scores), scores, "o", color=f"C{index}", alpha=0.6)
+        ax.hlines(sum(scores) / len(scores), index - 0.3, index + 0.3, color=f"C{index}", lw=2)
     ax.set_xticks(range(len(RATIOS)), list(RATIOS))
 
 
-def _with_total(trial: Trial) -> Trial:
+def _with_total(outcome: Outcome) -> Outcome:
     """The logs with nll + divergence among them; their own loss weighs the divergence by π."""
-    return replace(trial, history=[{**epoch, "total": epoch["nll"] + epoch["penalty"]} for epoch in trial.history])
+    history = []
+    for epoch in outcome.history:
+        history.append({**epoch, "total": epoch["nll"] + epoch["penalty"]})
+    return replace(outcome, history=history)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bayesrule.experiments import trials
 from bayesrule.experiments.base import Setting
-from bayesrule.experiments.trials import Job, Trial
+from bayesrule.experiments.trials import Outcome, Training
 from bayesrule.methods import Method
 
 Array: TypeAlias = NDArray[np.float64]
@@ -29,7 +29,7 @@ class Landscape:
 
     data: str
     places: Mapping[str, Array]
-    found: Sequence[Trial]
+    found: Sequence[Outcome]
 
     @property
     def accuracy(self) -> Array:
@@ -55,8 +55,11 @@ class Landscape:
     def plain(self) -> dict[str, Any]:
         """Places and scores as plain data; what is not finite is None."""
         scores = {"accuracy": self.accuracy, "loss": self.loss, "divergence": self.divergence}
-        lists = {name: [finite(v) for v in values] for name, values in {**self.places, **scores}.items()}
-        return {"data": self.data, **lists, "failed": [t.failed for t in self.found]}
+        found: dict[str, Any] = {"data": self.data}
+        for name, values in {**self.places, **scores}.items():
+            found[name] = list(map(finite, values))
+        found["failed"] = [outcome.failed for outcome in self.found]
+        return found
 
 
 def explore(
@@ -68,10 +71,11 @@ def explore(
     setting: Setting,
 ) -> Landscape:
     """Train at each place, with another seed at each; ``method`` takes the coordinates by name."""
-    where = [dict(zip(places, map(float, place), strict=True)) for place in zip(*places.values(), strict=True)]
-    first = 1000 * setting.seed
-    jobs = [Job(what, data, method(**place), epochs, first + number) for number, place in enumerate(where)]
-    return Landscape(data, places, trials.run(jobs, setting))
+    trainings = []
+    for number, coordinates in enumerate(zip(*places.values(), strict=True)):
+        by_name = dict(zip(places, map(float, coordinates), strict=True))
+        trainings.append(Training(what, data, method(**by_name), epochs, 1000 * setting.seed + number))
+    return Landscape(data, places, trials.run(trainings, setting))
 
 
 def generator(setting: Setting, *key: int) -> np.random.Generator:
@@ -79,9 +83,9 @@ def generator(setting: Setting, *key: int) -> np.random.Generator:
     return np.random.default_rng([setting.seed, *key])
 
 
-def learnt(trial: Trial, classes: int = 10) -> bool:
+def learnt(outcome: Outcome, classes: int = 10) -> bool:
     """Whether a training got beyond chance: Book's 15 % for ten classes."""
-    return not trial.failed and trial.accuracy > 1 / classes + CHANCE_PLUS
+    return not outcome.failed and outcome.accuracy > 1 / classes + CHANCE_PLUS
 
 
 def finite(value: float) -> float | None:
@@ -99,9 +103,10 @@ def ranks(values: ArrayLike) -> Array:
     >>> ranks([3.0, 1.0, 3.0, math.inf]).tolist()
     [2.5, 1.0, 2.5, 4.0]
     """
-    _, place, counts = np.unique(np.asarray(values, dtype=float), return_inverse=True, return_counts=True)
+    _, index, counts = np.unique(np.asarray(values, dtype=float), return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[place.ravel()], dtype=float)
+    # NumPy 2.0 gives the index the shape of the values, other versions a flat one: hence ravel.
+    return np.asarray((last - (counts - 1) / 2)[index.ravel()], dtype=float)
 
 
 def correlation(x: ArrayLike, y: ArrayLike) -> float:
@@ -118,7 +123,7 @@ def chance(x: ArrayLike, y: ArrayLike, seed: int = 0) -> float:
     a, b = _unit(ranks(x)), _unit(ranks(y))
     random = np.random.default_rng(seed)
     others = np.array([a @ random.permutation(b) for _ in range(ROUNDS)])
-    return _share(others <= a @ b + 1e-12)
+    return _share(others <= a @ b + 1e-12)  # a tie counts, whatever the rounding of the two sums
 
 
 def chance_of_gain(high: ArrayLike, low: ArrayLike, seed: int = 0) -> float:
@@ -147,7 +152,9 @@ def explained(x: ArrayLike, y: ArrayLike) -> float:
     a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     spread = float(np.sum((b - b.mean()) ** 2))
     rest = float(np.sum((b - np.polynomial.Polynomial.fit(a, b, 2)(a)) ** 2))
-    return 1 - rest / spread if spread else 0.0
+    if not spread:
+        return 0.0
+    return 1 - rest / spread
 
 
 def scatter(axes: Axes, x: Array, y: Array, score: Array, label: str, worst: float = 0.75, high: bool = False) -> None:
@@ -156,20 +163,19 @@ def scatter(axes: Axes, x: Array, y: Array, score: Array, label: str, worst: flo
     The colours tell the better share ``worst`` of the finite scores apart; all beyond have the last colour.
     """
     there = np.isfinite(score)
+    if high:
+        shares, sign, colours, extend = [1 - worst, 1], 1, "viridis", "min"
+    else:
+        shares, sign, colours, extend = [0, worst], -1, "viridis_r", "max"
     if there.any():
-        limits = np.quantile(score[there], [1 - worst, 1] if high else [0, worst])
-        order = np.argsort(score[there] if high else -score[there])  # the best on top
+        low, top = np.quantile(score[there], shares)
+        order = np.argsort(sign * score[there])  # the best are drawn last, on top of the others
         points = axes.scatter(
-            x[there][order],
-            y[there][order],
-            c=score[there][order],
-            cmap="viridis" if high else "viridis_r",
-            vmin=limits[0],
-            vmax=limits[1],
-            s=22,
+            x[there][order], y[there][order], c=score[there][order], cmap=colours, vmin=low, vmax=top, s=22
         )
-        axes.figure.colorbar(points, ax=axes, label=label, extend="min" if high else "max")
-    axes.plot(x[~there], y[~there], "x", color="0.6", ms=4, label="broke off" if (~there).any() else None)
+        axes.figure.colorbar(points, ax=axes, label=label, extend=extend)
+    if not there.all():
+        axes.plot(x[~there], y[~there], "x", color="0.6", ms=4, label="broke off")
 
 
 def legend_below(axes: Axes) -> None:

@@ -26,7 +26,7 @@ class Normal:
 
 
 @dataclass(frozen=True)
-class Table:
+class LogisticRegression:
     """Inputs ``x`` [B, D], labels ``y`` = ±1 [B], each example seen ``copies`` times: p(y|x, w) = σ(y wᵀx)."""
 
     x: Tensor
@@ -36,7 +36,7 @@ class Table:
     def bound(self, mean: Tensor, std: Tensor) -> Tensor:
         """E_q[log p(D|w)] − KL(q‖p) of q = N(mean, std²), exact but for one-dimensional quadrature.
 
-        >>> flip = Table(torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+        >>> flip = LogisticRegression(torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
         >>> round(flip.bound(*Normal([0.0], [1.0]).tensors()).item(), 6) == round(-math.log(2), 6)
         True
         """
@@ -81,5 +81,5 @@ def probability(q: Normal, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def _logits(mean: Tensor, std: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """The logit at x is N(xᵀm, Σ_j x_j² s_j²): values [K, B] at the nodes of Gauss and Hermite, and weights [K, 1]."""
-    nodes, weights = (torch.from_numpy(part)[:, None] for part in NODES)
+    nodes, weights = torch.from_numpy(NODES[0])[:, None], torch.from_numpy(NODES[1])[:, None]
     return x @ mean + (x.square() @ std.square()).sqrt() * nodes, weights / math.sqrt(2 * math.pi)

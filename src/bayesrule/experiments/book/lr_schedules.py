@@ -15,7 +15,7 @@ from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.book.landscapes import Array, generator
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.trials import Job, Trial
+from bayesrule.experiments.trials import Outcome, Training
 from bayesrule.methods import BBB
 from bayesrule.models import build, default_for
 from bayesrule.optim import Constant, Cosine, Cyclic, Plateau, Schedule, WarmUp
@@ -32,7 +32,7 @@ OTHERS = tuple(name for name in SCHEDULES if name != "constant")
 RATES = {"digits": 1e-2, "mnist": 1e-3, "cifar10": 1e-3}  # digits have few steps in an epoch
 EPOCHS = {False: 20, True: 8}  # by whether it is in full
 SEEDS = {False: 5, True: 3}
-STYLES = {name: "--" if name in ("warm-up", "plateau") else "-" for name in SCHEDULES}  # often like constant
+STYLES = dict.fromkeys(SCHEDULES, "-") | {"warm-up": "--", "plateau": "--"}  # these two often lie on constant's line
 EXAMPLES = 50  # of the line
 LINE_RATE = 0.1
 LINE_EPOCHS = 20
@@ -46,23 +46,25 @@ def run(setting: Setting) -> Result:
     epochs = book.data(setting, EPOCHS[setting.full])
     line = {name: excess(schedule, setting) for name, schedule in SCHEDULES.items()}
     tests = {data: _test(data, setting) for data in epochs}
-    jobs = [
-        Job(name, data, BBB(**{**book.METHOD, "lr": RATES[data], "schedule": schedule}), count, seed)
-        for data, count in epochs.items()
-        for seed in findings.seeds(setting, SEEDS[setting.full])
-        for name, schedule in SCHEDULES.items()
-    ]
-    found = trials.run(jobs, setting)
-    claims = [_line_claim(line), *(_claim(found, data, name) for data in epochs for name in OTHERS)]
+    trainings = []
+    for data, count in epochs.items():
+        for seed in findings.seeds(setting, SEEDS[setting.full]):
+            for name, schedule in SCHEDULES.items():
+                method = BBB(**{**book.METHOD, "lr": RATES[data], "schedule": schedule})
+                trainings.append(Training(name, data, method, count, seed))
+    found = trials.run(trainings, setting)
+    claims = [_line_claim(line)]
+    for data in epochs:
+        claims += [_claim(found, data, name) for name in OTHERS]
     plain = {
         "line": {name: values.mean(0).tolist() for name, values in line.items()},
         "range_test": {data: asdict(test) for data, test in tests.items()},
-        "trials": [findings.plain(t) for t in found],
+        "trials": findings.all_plain(found),
     }
-    slow = "a schedule holds the deviations back too, from as narrow a start: the loss is the higher for it"
-    notes = *(_note(found, data, test) for data, test in tests.items()), slow
+    notes = [_note(found, data, test) for data, test in tests.items()]
+    notes.append("a schedule holds the deviations back too, from as narrow a start: the loss is the higher for it")
     draw = partial(_draw, line=line, tests=tests, found=found)
-    return Result(tuple(claims), plain, draw, (10.0, 3.0 * (1 + len(epochs))), notes)
+    return Result(tuple(claims), plain, draw, (10.0, 3.0 * (1 + len(epochs))), tuple(notes))
 
 
 def excess(schedule: Schedule, setting: Setting) -> Array:
@@ -106,32 +108,32 @@ def _test(data: str, setting: Setting) -> RangeTest:
 
 def _line_claim(line: Mapping[str, Array]) -> Claim:
     last = {name: values[:, -1].tolist() for name, values in line.items()}
-    gains = [b - a for a, b in zip(last["cosine"], last["constant"], strict=True)]
+    gains = findings.differences(last["constant"], last["cosine"])  # a loss that is lower is a gain
     return Claim(
         SOURCE,
         "with SGD on a line a rate that falls to nothing (cosine) comes closer to the least loss than a constant one",
-        "above it by " + ", ".join(f"{trials.said(values)} ({name})" for name, values in last.items()),
+        "above it by " + findings.listed(last),
         findings.better(gains),
     )
 
 
-def _claim(found: Sequence[Trial], data: str, name: str) -> Claim:
-    mine, constant = (trials.said(findings.values(found, data, what, "accuracy")) for what in (name, "constant"))
+def _claim(found: Sequence[Outcome], data: str, name: str) -> Claim:
+    mine = findings.values(found, data, name, "accuracy")
+    constant = findings.values(found, data, "constant", "accuracy")
     return Claim(
         SOURCE,
         f"the schedule {name} gives a better accuracy than a constant rate on {data}",
-        f"{mine} against {constant}",
+        f"{trials.said(mine)} against {trials.said(constant)}",
         findings.better(findings.gains(found, data, name, "constant", "accuracy")),
     )
 
 
-def _note(found: Sequence[Trial], data: str, test: RangeTest) -> str:
-    names = [(name, findings.values(found, data, name, "loss")) for name in SCHEDULES]
-    losses = ", ".join(f"{trials.said(values, 3)} ({name})" for name, values in names)
+def _note(found: Sequence[Outcome], data: str, test: RangeTest) -> str:
+    losses = findings.listed(findings.by_kind(found, data, SCHEDULES, "loss"), 3)
     return f"{data}: all at the rate {RATES[data]:g}, and a range test suggests {test.suggestion:.1g}; loss {losses}"
 
 
-def _draw(figure: Figure, line: Mapping[str, Array], tests: Mapping[str, RangeTest], found: Sequence[Trial]) -> None:
+def _draw(figure: Figure, line: Mapping[str, Array], tests: Mapping[str, RangeTest], found: Sequence[Outcome]) -> None:
     axes = panels(figure, 3 * (1 + len(tests)), rows=1 + len(tests))
     _factors(axes[0])
     for name, values in line.items():
@@ -140,7 +142,7 @@ def _draw(figure: Figure, line: Mapping[str, Array], tests: Mapping[str, RangeTe
     axes[1].set(title="a line: loss above the least", xlabel="epoch")
     axes[2].set(title="a line: at the end, by run", yscale="log")
     for row, (data, test) in enumerate(tests.items(), start=1):
-        ours = [t for t in found if t.data == data]
+        ours = findings.chosen(found, data)
         test.draw(axes[3 * row])
         axes[3 * row].set(title=f"{data}: range test")
         findings.curves(axes[3 * row + 1], ours, "nll")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,7 +16,7 @@ from bayesrule.evaluate import score
 from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.trials import Job, Trial
+from bayesrule.experiments.trials import Outcome, Training
 from bayesrule.methods import BBB, MAP, MLE, Method
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Classes
@@ -37,18 +39,13 @@ SOURCE = "Book 2020, figure 1.1"
 def run(setting: Setting) -> Result:
     """Trainings by each method, and what the networks say about N(0, 1) on the standardised scale of the inputs."""
     data, epochs = LENGTHS[setting.full]
-    jobs = [
-        Job(what, data, method, epochs, seed, look=look)
-        for seed in findings.seeds(setting)
-        for what, method in METHODS.items()
-    ]
-    found = [trial for trial in trials.run(jobs, setting) if not trial.failed]
-    claims = (
-        _trained(found, data),
-        *(_less_sure(found, what) for what in (NARROW, BROAD)),
-        _unknown(found),
-    )
-    plain = {"data": data, "noises": NOISES, "trials": [findings.plain(trial) for trial in found]}
+    trainings = []
+    for seed in findings.seeds(setting):
+        for what, method in METHODS.items():
+            trainings.append(Training(what, data, method, epochs, seed, look=look))
+    found = findings.chosen(trials.run(trainings, setting), data, finished=True)
+    claims = (_trained(found, data), _less_sure(found, NARROW), _less_sure(found, BROAD), _unknown(found))
+    plain = {"data": data, "noises": NOISES, "trials": findings.all_plain(found)}
     return Result(claims, plain, lambda figure: _draw(figure, found), (10.5, 3.2), (_prior_or_spread(found),))
 
 
@@ -79,62 +76,64 @@ def _noise(posterior: Posterior, like: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(posterior.info["seed"])
     noise = torch.randn(NOISES, *like.shape[1:], generator=generator)
     scaling = posterior.context.scaling.inputs
-    return noise if scaling is None else scaling.inverse(noise)
+    if scaling is None:
+        return noise
+    return scaling.inverse(noise)
 
 
-def _seen(found: list[Trial], what: str, metric: str) -> list[Any]:
-    return [trial.seen[metric] for trial in found if trial.what == what]
+def _seen(found: list[Outcome], what: str, metric: str) -> list[Any]:
+    return [outcome.seen[metric] for outcome in found if outcome.what == what]
 
 
-def _trained(found: list[Trial], data: str) -> Claim:
-    scores = {what: [t.accuracy for t in found if t.what == what] for what in METHODS}
+def _trained(found: list[Outcome], data: str) -> Claim:
+    scores = findings.by_kind(found, data, METHODS, "accuracy")
     return Claim(
         SOURCE,
         f"all networks are more than {ACCURATE[data]:.0%} accurate on {data}",
-        ", ".join(f"{trials.said(values)} ({what})" for what, values in scores.items()),
+        findings.listed(scores),
         all(trials.average(values)[0] > ACCURATE[data] for values in scores.values()),
     )
 
 
-def _less_sure(found: list[Trial], what: str) -> Claim:
-    plain, bayes = (_seen(found, name, "confidence") for name in (PLAIN, what))
-    aurocs = [trials.said(_seen(found, name, "auroc"), 3) for name in (PLAIN, what)]
+def _less_sure(found: list[Outcome], what: str) -> Claim:
+    plain, bayes = _seen(found, PLAIN, "confidence"), _seen(found, what, "confidence")
+    plain_auroc = trials.said(_seen(found, PLAIN, "auroc"), 3)
+    bayes_auroc = trials.said(_seen(found, what, "auroc"), 3)
     return Claim(
         SOURCE,
         f"on noise a Bayesian network ({what.partition(', ')[2]}) is less sure than a frequentist one",
         f"mean probability of the likeliest class {trials.said(bayes)} against {trials.said(plain)}; "
-        f"AUROC of entropy, noise against test data, {aurocs[1]} against {aurocs[0]}",
-        findings.better([a - b for a, b in zip(plain, bayes, strict=True)]),
+        f"AUROC of entropy, noise against test data, {bayes_auroc} against {plain_auroc}",
+        findings.better(findings.differences(plain, bayes)),
     )
 
 
-def _unknown(found: list[Trial]) -> Claim:
-    noise, test = (_seen(found, BROAD, metric) for metric in ("epistemic", "test_epistemic"))
+def _unknown(found: list[Outcome]) -> Claim:
+    noise, test = _seen(found, BROAD, "epistemic"), _seen(found, BROAD, "test_epistemic")
+    plain = max(_seen(found, PLAIN, "epistemic"))
     return Claim(
         "Book 2020, chapter 1",
         "a Bayesian network tells what it does not know: its epistemic uncertainty is higher on noise than on test "
         "data; a frequentist one has none",
-        f"{trials.said(noise)} nats on noise, {trials.said(test)} on test data ({BROAD}); "
-        f"{max(_seen(found, PLAIN, 'epistemic')):.4f} ({PLAIN})",
-        findings.better([a - b for a, b in zip(noise, test, strict=True)])
-        and max(_seen(found, PLAIN, "epistemic")) < 1e-6,
+        f"{trials.said(noise)} nats on noise, {trials.said(test)} on test data ({BROAD}); {plain:.4f} ({PLAIN})",
+        findings.better(findings.differences(noise, test)) and plain < 1e-6,
     )
 
 
-def _prior_or_spread(found: list[Trial]) -> str:
-    sure = ", ".join(f"{trials.said(_seen(found, what, 'confidence'), 3)} ({what})" for what in METHODS)
-    unknown = [trials.said(_seen(found, what, "epistemic")) for what in (NARROW, BROAD)]
+def _prior_or_spread(found: list[Outcome]) -> str:
+    sure = findings.listed({what: _seen(found, what, "confidence") for what in METHODS}, 3)
+    narrow, broad = trials.said(_seen(found, NARROW, "epistemic")), trials.said(_seen(found, BROAD, "epistemic"))
     return (
         "How much of it is the prior shows in one network at the mode under the same prior (MAP). Confidence on noise: "
-        f"{sure}. The epistemic part of the entropy, which only a spread of weights gives, is {unknown[0]} nats from "
-        f"the narrow start and {unknown[1]} from the wide one."
+        f"{sure}. The epistemic part of the entropy, which only a spread of weights gives, is {narrow} nats from "
+        f"the narrow start and {broad} from the wide one."
     )
 
 
-def _draw(figure: Figure, found: list[Trial]) -> None:
+def _draw(figure: Figure, found: list[Outcome]) -> None:
     histogram, example = panels(figure, 2)
     for what in METHODS:
-        values = [c for confidences in _seen(found, what, "confidences") for c in confidences]
+        values = list(chain.from_iterable(_seen(found, what, "confidences")))
         histogram.hist(values, bins=25, range=(0, 1), density=True, histtype="step", lw=1.5, label=what)
     histogram.set(xlabel="probability of the likeliest class", ylabel="density", title="confidence on Gaussian noise")
     histogram.set(ylim=(0, 1.3 * histogram.get_ylim()[1]))  # room for the legend
@@ -142,13 +141,13 @@ def _draw(figure: Figure, found: list[Trial]) -> None:
     _bars(example, found)
 
 
-def _bars(ax: Axes, found: list[Trial]) -> None:
+def _bars(ax: Axes, found: list[Outcome]) -> None:
     """Class probabilities at the one of the first few noise inputs that a frequentist network is surest of."""
     probs = {what: _seen(found, what, "probs")[0] for what in (PLAIN, NARROW, BROAD)}
-    place = max(range(EXAMPLES), key=lambda i: max(probs[PLAIN][i]))
+    surest = max(range(EXAMPLES), key=lambda index: max(probs[PLAIN][index]))
     for shift, (what, rows) in enumerate(probs.items()):
-        row, colour = rows[place], f"C{list(METHODS).index(what)}"
-        ax.bar([c + 0.27 * (shift - 1) for c in range(len(row))], row, width=0.27, color=colour, label=what)
+        row, colour = rows[surest], f"C{list(METHODS).index(what)}"
+        ax.bar(np.arange(len(row)) + 0.27 * (shift - 1), row, width=0.27, color=colour, label=what)
     ax.set(xlabel="class", ylabel="probability", ylim=(0, 1), title="noise that the frequentist network is sure of")
     ax.set_xticks(range(len(row)))
     ax.legend()

@@ -6,6 +6,7 @@ import math
 from itertools import product
 from typing import Any
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,7 +17,7 @@ from bayesrule.data import load, standardize
 from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.trials import Job, Trial
+from bayesrule.experiments.trials import Outcome, Training
 from bayesrule.methods import BBB, Noise, Plan
 from bayesrule.models import build, default_for
 from bayesrule.nn import bayesianize
@@ -38,27 +39,23 @@ NOTE = (
 @jobs.threads(1)
 def run(setting: Setting) -> Result:
     """Variances on a conjugate model and at the start of training, and trainings that differ in gradient and start."""
-    noise = {kind: [_variance(kind, distance, setting.seed) for distance in DISTANCES] for kind in KINDS}
+    noise = {}
+    for kind in KINDS:
+        noise[kind] = [_variance(kind, distance, setting.seed) for distance in DISTANCES]
     lengths = book.data(setting)
     first = [_first_gradients(data, start, setting) for data, start in product(lengths, STARTS)]
-    found = trials.run(
-        [
-            Job(_named(kind, start), data, _method(kind, start), epochs, seed)
-            for data, epochs in lengths.items()
-            for seed in findings.seeds(setting)
-            for kind, start in product(KINDS, STARTS)
-        ],
-        setting,
-    )
-    claims = (
-        _variance_claim(noise),
-        *(_first_claim(row) for row in first),
-        _term_claim(first),
-        *(_training_claim(found, data, start) for data, start in product(lengths, STARTS)),
-    )
-    plain = {"distance": DISTANCES, "variance": noise, "first": first, "trials": [findings.plain(t) for t in found]}
+    trainings = []
+    for data, epochs in lengths.items():
+        for seed in findings.seeds(setting):
+            for kind, start in product(KINDS, STARTS):
+                trainings.append(Training(_named(kind, start), data, _method(kind, start), epochs, seed))
+    found = trials.run(trainings, setting)
+    claims = [_variance_claim(noise), *map(_first_claim, first), _term_claim(first)]
+    for data, start in product(lengths, STARTS):
+        claims.append(_training_claim(found, data, start))
+    plain = {"distance": DISTANCES, "variance": noise, "first": first, "trials": findings.all_plain(found)}
     size = (3.6 * (2 + len(lengths)), 3.2)
-    return Result(claims, plain, lambda figure: _draw(figure, noise, first, found), size, (NOTE,))
+    return Result(tuple(claims), plain, lambda figure: _draw(figure, noise, first, found), size, (NOTE,))
 
 
 def _named(kind: str, start: str) -> str:
@@ -106,11 +103,14 @@ def _first_gradients(data: str, start: str, setting: Setting) -> dict[str, Any]:
             torch.manual_seed(setting.seed)
             plan = Plan(1, task.data.steps(100), 100)
             learner = _method(kind, start).start(task, plan, Noise.on(task.device, setting.seed))
-            losses = (learner.objective(batch)[0] for _ in range(DRAWS))
-            grads = torch.stack([torch.autograd.grad(loss, learner.network.mean)[0] for loss in losses])
-        row[kind] = math.sqrt(float(grads.var(0).mean()))
+            drawn: list[Tensor] = []
+            for _ in range(DRAWS):
+                loss = learner.objective(batch)[0]
+                drawn += torch.autograd.grad(loss, learner.network.mean)
+        gradients = torch.stack(drawn)
+        row[kind] = math.sqrt(float(gradients.var(0).mean()))
         if kind == "total":
-            row["signal"] = math.sqrt(float(grads.mean(0).square().mean()))
+            row["signal"] = math.sqrt(float(gradients.mean(0).square().mean()))
     return row
 
 
@@ -144,35 +144,38 @@ def _term_claim(first: list[dict[str, Any]]) -> Claim:
     )
 
 
-def _training_claim(found: list[Trial], data: str, start: str) -> Claim:
-    path, total = (findings.values(found, data, _named(kind, start), "accuracy") for kind in ("path", "total"))
+def _training_claim(found: list[Outcome], data: str, start: str) -> Claim:
+    path = findings.values(found, data, _named("path", start), "accuracy")
+    total = findings.values(found, data, _named("total", start), "accuracy")
     return Claim(
         "Book 2020, figure 5.1",
         f"the path derivative is at least as good as the total one on {data} ({start} start)",
         f"accuracy {trials.said(path)} (path), {trials.said(total)} (total)",
-        findings.not_worse([a - b for a, b in zip(path, total, strict=True)]),
+        findings.not_worse(findings.differences(path, total)),
     )
 
 
-def _draw(figure: Figure, noise: dict[str, list[float]], first: list[dict[str, Any]], found: list[Trial]) -> None:
-    names = list(dict.fromkeys(t.data for t in found))
+def _draw(figure: Figure, noise: dict[str, list[float]], first: list[dict[str, Any]], found: list[Outcome]) -> None:
+    names = findings.datasets(found)
     exact, start, *rest = panels(figure, 2 + len(names))
     for kind in KINDS:
-        exact.plot([d + 1e-3 for d in DISTANCES], [max(v, 1e-33) for v in noise[kind]], "o-", label=kind)
+        # Shifted and cut, since neither a distance nor a variance of zero is on a logarithmic axis.
+        exact.plot(np.add(DISTANCES, 1e-3), np.maximum(noise[kind], 1e-33), "o-", label=kind)
     exact.set(xscale="log", yscale="log", xlabel="distance from the posterior, in σ", title="gradient variance")
     exact.legend()
     _bars(start, first)
     for ax, data in zip(rest, names, strict=True):
-        findings.curves(ax, [t for t in found if t.data == data], "nll")
+        findings.curves(ax, findings.chosen(found, data), "nll")
         ax.set(title=f"{data}: negative log likelihood", yscale="log")
 
 
 def _bars(ax: Axes, first: list[dict[str, Any]]) -> None:
     """The deviation of gradients at the start of training, with η/(Nσ) as a line across."""
+    index = np.arange(len(first))
     for shift, kind in enumerate(KINDS):
-        ax.bar([i + 0.4 * shift - 0.2 for i in range(len(first))], [row[kind] for row in first], 0.4, label=kind)
-    for i, row in enumerate(first):
-        ax.hlines(row["term"], i - 0.45, i + 0.45, color="black", ls="--", lw=1, label="η/(Nσ)" if i == 0 else "")
+        ax.bar(index + 0.4 * shift - 0.2, [row[kind] for row in first], 0.4, label=kind)
+    terms = [row["term"] for row in first]
+    ax.hlines(terms, index - 0.45, index + 0.45, color="black", ls="--", lw=1, label="η/(Nσ)")
     ax.set_xticks(range(len(first)), [f"{row['data']}\n{row['start']}" for row in first])
     ax.set(yscale="log", title="first gradient of a mean: noise")
     ax.set(ylim=(None, 30 * ax.get_ylim()[1]))  # room for the legend

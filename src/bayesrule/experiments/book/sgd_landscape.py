@@ -40,7 +40,9 @@ APART = 0.8  # the least area under the curve that makes α/(1 − μ) a bound
 def run(setting: Setting) -> Result:
     """Short trainings at learning rates and momenta from uniform distributions."""
     found = [_landscape(data, number, setting) for number, data in enumerate(book.data(setting))]
-    claims = [claim(landscape) for landscape in found for claim in (_bound_claim, _covariance_claim)]
+    claims = []
+    for landscape in found:
+        claims += [_bound_claim(landscape), _covariance_claim(landscape)]
     plain = [{**landscape.plain(), "bounds": bounds(landscape)} for landscape in found]
     note = (
         f"the bounds enclose {WITHIN:.0%} each of the quarter with the lowest losses: a is that quantile of α/(1 − μ), "
@@ -82,23 +84,25 @@ def bounds(landscape: Landscape) -> dict[str, float]:
 
 
 def _lost(landscape: Landscape) -> NDArray[np.bool_]:
-    return np.array([not learnt(trial) for trial in landscape.found])
+    return np.array([not learnt(outcome) for outcome in landscape.found])
 
 
 def _bound_claim(landscape: Landscape) -> Claim:
     lost, size = _lost(landscape), reach(landscape)
     area = auroc(size[lost], size[~lost])
+    said = "?" if area is None else f"{area:.3f}"
     return Claim(
         "Book 2020, section 3.1 and figures 5.4, 5.5",
         f"there is an upper bound on α/(1 − μ) beyond which training fails on {landscape.data}",
         f"{lost.sum()} of {lost.size} runs learnt nothing; α/(1 − μ) tells them from the others with an AUROC of "
-        f"{'?' if area is None else f'{area:.3f}'}; a = {bounds(landscape)['a']:.2g}",
+        f"{said}; a = {bounds(landscape)['a']:.2g}",
         area is not None and area > APART,
     )
 
 
 def _covariance_claim(landscape: Landscape) -> Claim:
-    momentum, lr = (landscape.places[name][landscape.best()] for name in ("momentum", "lr"))
+    best = landscape.best()
+    momentum, lr = landscape.places["momentum"][best], landscape.places["lr"][best]
     p = chance(momentum, lr)
     return Claim(
         "Book 2020, section 5.3",

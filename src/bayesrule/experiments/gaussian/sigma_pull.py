@@ -31,7 +31,9 @@ SOURCE = "Romijnders, figure 1"
 def run(setting: Setting) -> Result:
     """The term and its minimum; trainings without data; and the penalty that the prior gives to one network."""
     lowest = {precision: _lowest(precision) for precision in PRECISIONS}
-    ends = [_train(precision, centre, STEPS, setting.seed) for precision in PRECISIONS for centre in CENTRES]
+    ends = []
+    for precision in PRECISIONS:
+        ends += [_train(precision, centre, STEPS, setting.seed) for centre in CENTRES]
     ratios = {precision: _penalty_ratio(precision) for precision in PRECISIONS}
     claims = (_minimum(lowest), _pull(ends, "σ"), _pull(ends, "μ"), _penalty(ratios))
     plain = {
@@ -58,7 +60,10 @@ def _lowest(precision: float) -> float:
         middle = math.sqrt(low * high)
         sigma = torch.tensor(middle, dtype=torch.float64, requires_grad=True)
         (slope,) = torch.autograd.grad(term(sigma, precision), sigma)
-        low, high = (low, middle) if float(slope) > 0 else (middle, high)
+        if float(slope) > 0:
+            high = middle
+        else:
+            low = middle
     return math.sqrt(low * high)
 
 
@@ -156,7 +161,8 @@ def _draw(figure: Figure, ends: list[dict[str, Any]]) -> None:
 
 
 def _trainings(ax: Axes, ends: list[dict[str, Any]]) -> None:
-    for end in (end for end in ends if end["centre"] == 0):
-        ax.plot(end["divergence"], label=f"λ = {end['precision']:g}")
+    for end in ends:
+        if end["centre"] == 0:
+            ax.plot(end["divergence"], label=f"λ = {end['precision']:g}")
     ax.set(xlabel="step", yscale="log", ylim=(1e-6, None), title="training without data: KL(q‖p) a weight")
     ax.legend()

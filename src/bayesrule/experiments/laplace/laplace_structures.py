@@ -51,12 +51,12 @@ SCORES = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE", "confidence": "con
 LABELS = {TANGENT: "Laplace, linearised", WEIGHTS: "Laplace, drawn weights"}
 IMMER, REDUX = "Immer, Korzepa and Bauer 2021", "Daxberger et al. 2021"
 
-Row = dict[str, Any]
+Scored = dict[str, Any]
 """What `look` says of a network."""
 
 
 @dataclass(frozen=True)
-class Network:
+class StructuresQuestion:
     """A network at its mode, to be made a posterior in each structure, with so many draws for a prediction."""
 
     data: str
@@ -69,17 +69,25 @@ def run(setting: Setting) -> Result:
     """On each data set networks of several seeds, each with all structures."""
     lengths = LENGTHS[setting.full]
     seeds, samples = findings.seeds(setting, SEEDS), SAMPLES[setting.full]
-    asked = [Network(data, epochs, seed, samples) for data, epochs in lengths.items() for seed in seeds]
+    asked = []
+    for data, epochs in lengths.items():
+        asked += [StructuresQuestion(data, epochs, seed, samples) for seed in seeds]
     answers = setting.answers(look, asked)
-    found = {data: [a for q, a in zip(asked, answers, strict=True) if q.data == data] for data in lengths}
-    claims = tuple(each for data, rows in found.items() for each in claims_of(rows, data))
-    notes = tuple(note for data, rows in found.items() for note in _notes(rows, data))
-    plain = {"prior_scale": SCALE, "networks": [vars(q) | a for q, a in zip(asked, answers, strict=True)]}
-    size = (10.0, sum(1.2 + 0.3 * len(COMPARED[data]) for data in found))
-    return Result(claims, plain, lambda figure: _draw(figure, found), size, notes)
+    found: dict[str, list[Scored]] = {data: [] for data in lengths}
+    for question, answer in zip(asked, answers, strict=True):
+        found[question.data].append(answer)
+    claims: list[Claim] = []
+    notes: list[str] = []
+    height = 0.0
+    for data, rows in found.items():
+        claims += claims_of(rows, data)
+        notes += _notes(rows, data)
+        height += 1.2 + 0.3 * len(COMPARED[data])
+    plain = {"prior_scale": SCALE, "networks": findings.with_answers(asked, answers)}
+    return Result(tuple(claims), plain, lambda figure: _draw(figure, found), (10.0, height), tuple(notes))
 
 
-def look(question: Network, data_dir: str | None) -> Row:
+def look(question: StructuresQuestion, data_dir: str | None) -> Scored:
     """Scores of MAP, and of each structure by the tangent and by drawn weights; what each took, in epochs of MAP.
 
     Time is that of the processor, so that other work on the machine does not count.
@@ -95,7 +103,7 @@ def look(question: Network, data_dir: str | None) -> Row:
         got = evaluate(posterior, split.test, outside, samples=question.samples, bootstrap=0, seed=question.seed)
         return {name: float(got[name]) for name in SCORES}
 
-    def structured(name: str) -> Row:
+    def structured(name: str) -> Scored:
         began = time.process_time()
         posterior = _posterior(network, data, STRUCTURES[name], question.seed)
         seconds = time.process_time() - began
@@ -118,7 +126,9 @@ def _posterior(network: nn.Module, data: Arrays, method: Method, seed: int) -> P
 
 def _spec(split: Split) -> Spec:
     spec: Spec = default_for(split)
-    return spec | {"hidden": HIDDEN} if spec["name"] == "mlp" else spec
+    if spec["name"] == "mlp":
+        spec |= {"hidden": HIDDEN}
+    return spec
 
 
 def _outside(split: Split, data_dir: str | None) -> Tensor:
@@ -141,61 +151,65 @@ def framed(pictures: Tensor, channels: int, side: int) -> Tensor:
     return pad(pictures, (margin,) * 4).expand(-1, channels, -1, -1)
 
 
-def column(rows: Sequence[Row], what: str, metric: str, how: str = TANGENT) -> list[float]:
+def column(rows: Sequence[Scored], what: str, metric: str, how: str = TANGENT) -> list[float]:
     """A score of MAP or of a structure, by seed."""
-    return [row[MAP][metric] if what == MAP else row["structures"][what][how][metric] for row in rows]
+    if what == MAP:
+        return [row[MAP][metric] for row in rows]
+    return [row["structures"][what][how][metric] for row in rows]
 
 
-def _less(a: Sequence[float], b: Sequence[float]) -> list[float]:
-    return [x - y for x, y in zip(a, b, strict=True)]
-
-
-def claims_of(rows: Sequence[Row], data: str) -> list[Claim]:
+def claims_of(rows: Sequence[Scored], data: str) -> list[Claim]:
     """All that is claimed, about one data set."""
     return [
-        *(collapse(rows, data, name) for name in (KRONECKER, DIAGONAL)),
-        *(keeps(rows, data, name) for name in (KRONECKER, DIAGONAL)),
-        *(not_above(rows, data, metric) for metric in ("nll", "ece")),
+        collapse(rows, data, KRONECKER),
+        collapse(rows, data, DIAGONAL),
+        keeps(rows, data, KRONECKER),
+        keeps(rows, data, DIAGONAL),
+        not_above(rows, data, "nll"),
+        not_above(rows, data, "ece"),
         diagonal_is_worse(rows, data),
-        *(notices(rows, data, name) for name in (LAST, KRONECKER)),
+        notices(rows, data, LAST),
+        notices(rows, data, KRONECKER),
     ]
 
 
-def collapse(rows: Sequence[Row], data: str, name: str) -> Claim:
+def collapse(rows: Sequence[Scored], data: str, name: str) -> Claim:
     """Drawn weights against MAP in accuracy, and against the tangent in NLL, in every seed."""
     accuracy, point = column(rows, name, "accuracy", WEIGHTS), column(rows, MAP, "accuracy")
     drawn, tangent = column(rows, name, "nll", WEIGHTS), column(rows, name, "nll")
-    falls, gaps = _less(point, accuracy), _less(drawn, tangent)
+    collapsed = sum(fall > FALL for fall in findings.differences(point, accuracy))
+    above = sum(gap > 0 for gap in findings.differences(drawn, tangent))
     return Claim(
         IMMER,
         f"{data} ({name}): predictions of drawn weights collapse: in every seed the accuracy is more than "
         f"{100 * FALL:.0f} points below MAP's, and the NLL above the linearised predictive's",
         f"accuracy {trials.said(accuracy)}, MAP {trials.said(point)}; NLL {trials.said(drawn, 3)}, linearised "
-        f"{trials.said(tangent, 3)}; the first in {sum(fall > FALL for fall in falls)} and the second in "
-        f"{sum(gap > 0 for gap in gaps)} of {len(rows)} seeds",
-        all(fall > FALL for fall in falls) and all(gap > 0 for gap in gaps),
+        f"{trials.said(tangent, 3)}; the first in {collapsed} and the second in "
+        f"{above} of {len(rows)} seeds",
+        collapsed == above == len(rows),
     )
 
 
-def keeps(rows: Sequence[Row], data: str, name: str) -> Claim:
+def keeps(rows: Sequence[Scored], data: str, name: str) -> Claim:
     """The tangent's accuracy against MAP's, on average."""
     accuracy, point = column(rows, name, "accuracy"), column(rows, MAP, "accuracy")
-    falls = _less(point, accuracy)
+    falls = findings.differences(point, accuracy)
     fall = trials.average(falls)[0]
+    within = sum(abs(each) <= KEPT for each in falls)
     return Claim(
         IMMER,
         f"{data} ({name}): the linearised predictive keeps the accuracy of MAP within {100 * KEPT:.1f} points, on "
         "average over seeds",
         f"accuracy {trials.said(accuracy)}, MAP {trials.said(point)}, a difference of "
-        f"{100 * abs(fall):.2f} points; within in {sum(abs(each) <= KEPT for each in falls)} of {len(rows)} seeds",
+        f"{100 * abs(fall):.2f} points; within in {within} of {len(rows)} seeds",
         abs(fall) <= KEPT,
     )
 
 
-def not_above(rows: Sequence[Row], data: str, metric: str) -> Claim:
+def not_above(rows: Sequence[Scored], data: str, metric: str) -> Claim:
     """A last layer's NLL or calibration error against MAP's."""
     ours, point = column(rows, LAST, metric), column(rows, MAP, metric)
-    gains = _less(point, ours)
+    gains = findings.differences(point, ours)
     return Claim(
         REDUX,
         f"{data} ({LAST}): the {SCORES[metric]} is not above MAP's (by more than two standard errors)",
@@ -205,10 +219,10 @@ def not_above(rows: Sequence[Row], data: str, metric: str) -> Claim:
     )
 
 
-def diagonal_is_worse(rows: Sequence[Row], data: str) -> Claim:
+def diagonal_is_worse(rows: Sequence[Scored], data: str) -> Claim:
     """All weights: the NLL of a diagonal against that of Kronecker products."""
     diagonal, products = column(rows, DIAGONAL, "nll"), column(rows, KRONECKER, "nll")
-    gaps = _less(diagonal, products)
+    gaps = findings.differences(diagonal, products)
     return Claim(
         REDUX,
         f"{data} (all weights): a diagonal is significantly worse than Kronecker products: a larger NLL (by more than "
@@ -219,10 +233,10 @@ def diagonal_is_worse(rows: Sequence[Row], data: str) -> Claim:
     )
 
 
-def notices(rows: Sequence[Row], data: str, name: str) -> Claim:
+def notices(rows: Sequence[Scored], data: str, name: str) -> Claim:
     """How well the entropy tells inputs from elsewhere, against MAP's."""
     ours, point = column(rows, name, "auroc_ood"), column(rows, MAP, "auroc_ood")
-    gains = _less(ours, point)
+    gains = findings.differences(ours, point)
     return Claim(
         REDUX,
         f"{data} ({name}): the AUROC of inputs from elsewhere, by entropy, is above MAP's (by more than two standard "
@@ -233,7 +247,7 @@ def notices(rows: Sequence[Row], data: str, name: str) -> Claim:
     )
 
 
-def _notes(rows: Sequence[Row], data: str) -> list[str]:
+def _notes(rows: Sequence[Scored], data: str) -> list[str]:
     """A line for each structure, and what inputs from elsewhere are."""
     outside = {
         "digits": "scrambled digits",
@@ -241,18 +255,20 @@ def _notes(rows: Sequence[Row], data: str) -> list[str]:
     }
     lines = [f"{data}: inputs from elsewhere are {outside.get(data, 'Fashion-MNIST')}."]
     for name in rows[0]["structures"]:
-        means = {metric: trials.average(column(rows, name, metric))[0] for metric in SCORES}
-        evidence, epochs = (
-            trials.average([row["structures"][name][what] for row in rows])[0] for what in ("log_evidence", "epochs")
-        )
-        said = ", ".join(f"{SCORES[metric]} {mean:.4f}" for metric, mean in means.items())
+        scores = []
+        for metric, title in SCORES.items():
+            mean, _ = trials.average(column(rows, name, metric))
+            scores.append(f"{title} {mean:.4f}")
+        evidence, _ = trials.average([row["structures"][name]["log_evidence"] for row in rows])
+        epochs, _ = trials.average([row["structures"][name]["epochs"] for row in rows])
         lines.append(
-            f"{data} ({name}), linearised: {said}, log evidence {evidence:.0f}; fitted in {epochs:.3g} epochs."
+            f"{data} ({name}), linearised: {', '.join(scores)}, log evidence {evidence:.0f}; fitted in {epochs:.3g} "
+            "epochs."
         )
     return lines
 
 
-def _draw(figure: Figure, found: dict[str, list[Row]]) -> None:
+def _draw(figure: Figure, found: dict[str, list[Scored]]) -> None:
     axes = iter(panels(figure, 2 * len(found), len(found)))
     for data, rows in found.items():
         wrong, nll = next(axes), next(axes)
@@ -264,22 +280,23 @@ def _draw(figure: Figure, found: dict[str, list[Row]]) -> None:
     figure.legend(*wrong.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
 
-def _dots(ax: Axes, rows: Sequence[Row], metric: str) -> None:
+def _dots(ax: Axes, rows: Sequence[Scored], metric: str) -> None:
     """A line for MAP and one for each structure; a dot for each seed. Accuracy is shown as the error, in per cent."""
     names = [MAP, *rows[0]["structures"]]
 
     def dots(name: str, how: str, height: float, **looks: Any) -> list[float]:
-        values = column(rows, name, metric, how)
-        shown = [100 * (1 - value) for value in values] if metric == "accuracy" else values
+        shown = column(rows, name, metric, how)
+        if metric == "accuracy":
+            shown = [100 * (1 - value) for value in shown]
         ax.scatter(shown, [height] * len(shown), linewidths=0, alpha=0.8, zorder=3, **looks)
         return shown
 
     point = dots(MAP, "", 0, s=30, color="0.25", label=MAP)
     ax.axvline(trials.average(point)[0], color="0.6", lw=0.8, ls="--", zorder=1)
     for height, name in enumerate(names[1:], 1):
-        first = height == 1  # the one that the legend names
-        dots(name, TANGENT, height - 0.16, s=30, color="C0", label=LABELS[TANGENT] if first else None)
-        dots(name, WEIGHTS, height + 0.16, s=24, color="C1", marker="D", label=LABELS[WEIGHTS] if first else None)
+        labels = LABELS if height == 1 else {}  # the legend names the first
+        dots(name, TANGENT, height - 0.16, s=30, color="C0", label=labels.get(TANGENT))
+        dots(name, WEIGHTS, height + 0.16, s=24, color="C1", marker="D", label=labels.get(WEIGHTS))
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_xscale("log")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -15,14 +16,13 @@ from torch import nn
 from bayesrule.data import load
 from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
-from bayesrule.experiments.figures import panels
-from bayesrule.experiments.trials import Job, Trial
+from bayesrule.experiments.figures import PALETTE, panels
+from bayesrule.experiments.trials import Outcome, Training
 from bayesrule.methods import MAP
 from bayesrule.models import build, default_for
 from bayesrule.modules import parameters
 from bayesrule.penalties import Calibrated, calibrate
-from bayesrule.priors.group_laplace import size
-from bayesrule.report.figures import PALETTE
+from bayesrule.priors import group_laplace
 
 SOURCE = "Wolinski, experimental results"
 USUAL, BAYESIAN = "usual", "Bayesian"
@@ -54,7 +54,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class Measured:
     """What one penalty gave: accuracies by seed at the chosen factor of each setup and at 1/N, and the factors N·λ."""
 
     sign: str
@@ -72,25 +72,32 @@ def run(setting: Setting) -> Result:
     priors = {column.kind: setups(calibrate(model, column.kind), model) for column in COLUMNS}
     exponents, seeds = EXPONENTS[setting.full], findings.seeds(setting)
 
-    def jobs(kind: str, setup: str, exponent: float, seeds: Sequence[int]) -> list[Job]:
-        what, prior = _named(kind, setup, exponent), priors[kind][setup]
-        return [Job(what, data, MAP(), epochs, seed, prior, 10**exponent, held=HELD) for seed in seeds]
+    def trainings(points: Sequence[tuple[str, str, float]], seeds: Sequence[int]) -> list[Training]:
+        asked = []
+        for kind, setup, exponent in points:
+            what, prior = _named(kind, setup, exponent), priors[kind][setup]
+            for seed in seeds:
+                asked.append(Training(what, data, MAP(), epochs, seed, prior, 10**exponent, held=HELD))
+        return asked
 
-    pairs = [(kind, setup) for kind in priors for setup in (USUAL, BAYESIAN)]
-    points = [(*pair, exponent) for pair in pairs for exponent in exponents]
+    # The whole grid on some of the seeds; what was chosen there, and the theory's factor, on the others too.
+    pairs = list(product(priors, (USUAL, BAYESIAN)))
+    points = [(kind, setup, exponent) for (kind, setup), exponent in product(pairs, exponents)]
     searched = seeds[: SEARCHED[setting.full]]
-    grid = trials.run([job for point in points for job in jobs(*point, searched)], setting)
+    grid = trials.run(trainings(points, searched), setting)
     best = {pair: _chosen(grid, data, *pair, exponents) for pair in pairs}
-    again = [(*pair, exponent) for pair, exponent in best.items()]
+    again = [(kind, setup, exponent) for (kind, setup), exponent in best.items()]
     again += [(kind, BAYESIAN, 0.0) for kind in priors if best[kind, BAYESIAN] != 0.0]
-    left = seeds[len(searched) :]
-    found = grid + trials.run([job for point in again for job in jobs(*point, left)], setting)
-    rows = [_row(found, data, column, best[column.kind, USUAL], best[column.kind, BAYESIAN]) for column in COLUMNS]
-    plain = {
-        "exponents": exponents,
-        "table": [{"document": asdict(c), "measured": asdict(r)} for c, r in zip(COLUMNS, rows, strict=True)],
-        "trials": [{k: v for k, v in findings.plain(t).items() if k != "history"} for t in found],
-    }
+    found = grid + trials.run(trainings(again, seeds[len(searched) :]), setting)
+    rows, table = [], []
+    for column in COLUMNS:
+        row = _row(found, data, column, best[column.kind, USUAL], best[column.kind, BAYESIAN])
+        rows.append(row)
+        table.append({"document": asdict(column), "measured": asdict(row)})
+    outcomes = findings.all_plain(found)
+    for outcome in outcomes:
+        del outcome["history"]
+    plain = {"exponents": exponents, "table": table, "trials": outcomes}
     claims = (_no_worse(rows), _too_strong(rows), _cost(rows))
     notes = _notes(rows, exponents)
     return Result(claims, plain, lambda figure: _draw(figure, found, data, rows, exponents), (13.0, 3.4), notes)
@@ -105,9 +112,14 @@ def setups(calibrated: Calibrated, model: nn.Module) -> dict[str, Calibrated]:
     named = parameters(model)
     grouped = calibrated.kind.startswith("group")
     layouts = calibrated.layouts
-    usual = {name: math.sqrt(size(named[name], where)) if grouped else 1.0 for name, where in layouts.items()}
+    usual = dict.fromkeys(layouts, 1.0)
+    if grouped:
+        for name, layout in layouts.items():
+            usual[name] = math.sqrt(group_laplace.size(named[name], layout))
     ratio = math.exp(sum(math.log(calibrated.strengths[name] / usual[name]) for name in usual) / len(usual))
-    strengths = {**calibrated.strengths, **{name: ratio * value for name, value in usual.items()}}
+    strengths = dict(calibrated.strengths)
+    for name, value in usual.items():
+        strengths[name] = ratio * value
     return {USUAL: replace(calibrated, strengths=strengths), BAYESIAN: calibrated}
 
 
@@ -115,16 +127,16 @@ def _named(kind: str, setup: str, exponent: float) -> str:
     return f"{kind}, {setup}, Nλ = 10^{exponent:g}"
 
 
-def _chosen(found: Sequence[Trial], data: str, kind: str, setup: str, exponents: Sequence[float]) -> float:
+def _chosen(found: Sequence[Outcome], data: str, kind: str, setup: str, exponents: Sequence[float]) -> float:
     """The global factor at which most of the examples kept apart are right, over all seeds."""
     return max(exponents, key=lambda e: sum(findings.values(found, data, _named(kind, setup, e), "held")))
 
 
-def _row(found: Sequence[Trial], data: str, column: Column, usual: float, best: float) -> Row:
+def _row(found: Sequence[Outcome], data: str, column: Column, usual: float, best: float) -> Measured:
     def accuracy(setup: str, exponent: float) -> list[float]:
         return findings.values(found, data, _named(column.kind, setup, exponent), "accuracy")
 
-    return Row(
+    return Measured(
         column.sign,
         usual=accuracy(USUAL, usual),
         best=accuracy(BAYESIAN, best),
@@ -134,65 +146,69 @@ def _row(found: Sequence[Trial], data: str, column: Column, usual: float, best: 
     )
 
 
-def _gains(a: Sequence[float], b: Sequence[float]) -> list[float]:
-    return [x - y for x, y in zip(a, b, strict=True)]
-
-
-def _no_worse(rows: Sequence[Row]) -> Claim:
-    told = (f"{r.sign} {trials.said(r.best)} ({trials.said(r.usual)})" for r in rows)
+def _no_worse(rows: Sequence[Measured]) -> Claim:
+    told = [f"{row.sign} {trials.said(row.best)} ({trials.said(row.usual)})" for row in rows]
     return Claim(
         SOURCE,
         "factors by layer from the initialisation are no less accurate than the usual ones, each at its best global λ",
         "accuracy, by the initialisation (usual): " + ", ".join(told),
-        all(findings.not_worse(_gains(r.best, r.usual)) for r in rows),
+        all(findings.not_worse(findings.differences(row.best, row.usual)) for row in rows),
     )
 
 
-def _too_strong(rows: Sequence[Row]) -> Claim:
-    told = (f"{r.sign} 10^{-math.log10(r.best_factor):g}" for r in rows)
+def _too_strong(rows: Sequence[Measured]) -> Claim:
+    told = [f"{row.sign} 10^{-math.log10(row.best_factor):g}" for row in rows]
     return Claim(
         SOURCE,
         "the theoretical global factor λ_Th = 1/N is too strong for all four penalties",
         "λ_Th/λ*: " + ", ".join(told),
-        all(r.best_factor < 1 for r in rows),
+        max(row.best_factor for row in rows) < 1,
     )
 
 
-def _cost(rows: Sequence[Row]) -> Claim:
-    lost = {r.sign: _gains(r.best, r.at_theory) for r in rows}
+def _cost(rows: Sequence[Measured]) -> Claim:
+    told, most = [], -math.inf
+    for row in rows:
+        lost = findings.differences(row.best, row.at_theory)
+        told.append(f"{row.sign} {trials.said(lost)}")
+        most = max(most, trials.average(lost)[0])
     return Claim(
         SOURCE,
         f"yet it is a useful guess: it loses less than {MOST:.0%} of accuracy against the best λ",
-        "lost at λ_Th: " + ", ".join(f"{sign} {trials.said(values)}" for sign, values in lost.items()),
-        all(trials.average(values)[0] < MOST for values in lost.values()),
+        "lost at λ_Th: " + ", ".join(told),
+        most < MOST,
     )
 
 
-def _notes(rows: Sequence[Row], exponents: Sequence[float]) -> tuple[str, ...]:
-    def line(column: Column, row: Row) -> str:
-        measured = ", ".join(
-            f"{100 * trials.average(mine)[0]:.2f} ± {100 * trials.average(mine)[1]:.2f} (document {theirs:.2f})"
-            for mine, theirs in ((row.usual, column.usual), (row.best, column.best), (row.at_theory, column.at_theory))
-        )
+def _notes(rows: Sequence[Measured], exponents: Sequence[float]) -> tuple[str, ...]:
+    def line(column: Column, row: Measured) -> str:
+        measured = []
+        for ours, theirs in ((row.usual, column.usual), (row.best, column.best), (row.at_theory, column.at_theory)):
+            centre, error = trials.average(ours)
+            measured.append(f"{100 * centre:.2f} ± {100 * error:.2f} (document {theirs:.2f})")
         ratio = f"10^{-math.log10(row.best_factor):g} (document 10^{column.ratio:g})"
         what = "accuracy in percent, usual at λ*, Bayesian at λ*, Bayesian at λ_Th"
-        return f"{column.sign}: {what}: {measured}; λ_Th/λ* {ratio}"
+        return f"{column.sign}: {what}: {', '.join(measured)}; λ_Th/λ* {ratio}"
 
     ends = {10 ** min(exponents), 10 ** max(exponents)}
-    at_end = [r.sign for r in rows if {r.usual_factor, r.best_factor} & ends]
-    warning = [f"λ* is at an end of the grid for {', '.join(at_end)}: it may lie beyond"] if at_end else []
-    return *map(line, COLUMNS, rows), *warning
+    at_end = [row.sign for row in rows if {row.usual_factor, row.best_factor} & ends]
+    notes = list(map(line, COLUMNS, rows))
+    if at_end:
+        notes.append(f"λ* is at an end of the grid for {', '.join(at_end)}: it may lie beyond")
+    return tuple(notes)
 
 
-def _draw(figure: Figure, found: Sequence[Trial], data: str, rows: Sequence[Row], exponents: Sequence[float]) -> None:
+def _draw(
+    figure: Figure, found: Sequence[Outcome], data: str, rows: Sequence[Measured], exponents: Sequence[float]
+) -> None:
     axes = panels(figure, len(COLUMNS))
     for ax, column, row in zip(axes, COLUMNS, rows, strict=True):
         ax.axvline(1.0, color="0.5", ls=":", label="λ = 1/N")
-        errors = {
-            setup: [_errors(findings.values(found, data, _named(column.kind, setup, e), "accuracy")) for e in exponents]
-            for setup in (USUAL, BAYESIAN)
-        }
-        factors = [10**e for e in exponents]
+        factors = [10**exponent for exponent in exponents]
+        errors: dict[str, list[tuple[float, float]]] = {USUAL: [], BAYESIAN: []}
+        for setup, exponent in product(errors, exponents):
+            accuracies = findings.values(found, data, _named(column.kind, setup, exponent), "accuracy")
+            errors[setup].append(_errors(accuracies))
         _line(ax, factors, errors[USUAL], row.usual_factor, {"label": "usual factors", "ls": "--", "color": PALETTE[0]})
         _line(ax, factors, errors[BAYESIAN], row.best_factor, {"label": "from the initialisation", "color": PALETTE[1]})
         ax.set(title=f"{data}: {column.sign}", xlabel="N·λ", xscale="log", yscale="log")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bayesrule.experiments.principles import textbook
-from bayesrule.experiments.principles.derivations import STEPS, Comparison, Points, logistic, tensor
+from bayesrule.experiments.principles.derivations import STEPS, Derivation, Points, logistic, tensor
 from bayesrule.experiments.principles.textbook import Array
 from bayesrule.families import Dirichlet, FullGaussian, Gamma
 from bayesrule.rule import State, algorithms
@@ -17,7 +17,7 @@ from bayesrule.rule import State, algorithms
 EXACT = 1e-10
 
 
-def ridge(seed: int) -> Comparison:
+def ridge(seed: int) -> Derivation:
     """Mean and precision, by one step."""
     random = np.random.default_rng([seed, 10])
     x, decay = random.normal(size=(30, 5)), 0.7
@@ -28,7 +28,7 @@ def ridge(seed: int) -> Comparison:
     return _exact("ridge regression", "Gaussian", "numpy, least squares", ours, theirs, steps=1)
 
 
-def laplace(seed: int) -> Comparison:
+def laplace(seed: int) -> Derivation:
     """Mode and Hessian of logistic regression."""
     table, _ = logistic(seed)
     mean, cov = FullGaussian.mean_and_covariance(
@@ -36,7 +36,7 @@ def laplace(seed: int) -> Comparison:
     )
     ours, mode = _moments(mean, torch.linalg.inv(cov)), textbook.logistic_mode(table)
     theirs = np.concatenate([mode, table.hessian(mode).ravel()])
-    return Comparison(
+    return Derivation(
         "Laplace's method", "Gaussian", "at the mean, to the end", "scikit-learn's mode", ours, theirs, steps=1
     )
 
@@ -45,19 +45,19 @@ def _moments(mean: Tensor, second: Tensor) -> Array:
     return torch.cat([mean.flatten(), second.flatten()]).numpy()
 
 
-def _exact(name: str, family: str, against: str, ours: Array, theirs: Array, **more: object) -> Comparison:
+def _exact(name: str, family: str, against: str, ours: Array, theirs: Array, **more: object) -> Derivation:
     """All conjugate: the bar is that of exact models."""
-    return Comparison(name, family, "conjugate, ρ = 1", against, ours, theirs, bar=EXACT, **more)  # type: ignore[arg-type]
+    return Derivation(name, family, "conjugate, ρ = 1", against, ours, theirs, bar=EXACT, **more)  # type: ignore[arg-type]
 
 
 # Sequences
 
 
-def system() -> textbook.LinearSystem:
+def system() -> textbook.StateSpace:
     """A point that swings and is seen with noise."""
     move = 0.99 * np.array([[np.cos(0.2), np.sin(0.2)], [-np.sin(0.2), np.cos(0.2)]])
     look, noise = np.array([[1.0, 0.0]]), np.array([[0.5]])
-    return textbook.LinearSystem(np.array([1.0, 0.0]), np.eye(2), move, 0.01 * np.eye(2), look, noise)
+    return textbook.StateSpace(np.array([1.0, 0.0]), np.eye(2), move, 0.01 * np.eye(2), look, noise)
 
 
 def swing(seed: int, length: int = STEPS) -> tuple[Array, Array]:
@@ -77,7 +77,7 @@ def linear_system() -> algorithms.LinearSystem:
     return algorithms.LinearSystem(*(tensor(part) for part in parts))
 
 
-def kalman_filter(seed: int) -> Comparison:
+def kalman_filter(seed: int) -> Derivation:
     """Means and covariances at each time."""
     seen = swing(seed)[1]
     ours = linear_system().filter(tensor(seen))
@@ -86,7 +86,7 @@ def kalman_filter(seed: int) -> Comparison:
     return _exact("Kalman filter", "Gaussian", "numpy, gain form", *both, beyond="prediction: q moved on by A and Q")
 
 
-def kalman_smoother(seed: int) -> Comparison:
+def kalman_smoother(seed: int) -> Derivation:
     """Means and covariances given all."""
     seen = swing(seed)[1]
     ours = linear_system().smooth(tensor(seen))
@@ -106,7 +106,7 @@ def hidden_markov(seed: int) -> tuple[Array, Array, Array, Array]:
     return first, move, show, np.array(symbols)
 
 
-def forward_backward(seed: int) -> Comparison:
+def forward_backward(seed: int) -> Derivation:
     """p(z_t|y), the counts of moves, and log p(y)."""
     first, move, show, symbols = hidden_markov(seed)
     likelihood = show[:, symbols].T
@@ -117,7 +117,7 @@ def forward_backward(seed: int) -> Comparison:
     return _exact("forward–backward", "chain of classes", "numpy, Rabiner", ours, theirs, steps=80)
 
 
-def baum_welch(seed: int) -> Comparison:
+def baum_welch(seed: int) -> Derivation:
     """All tables after each round, from random ones."""
     symbols, random = hidden_markov(seed)[3], np.random.default_rng([seed, 13])
     first, move, show = random.dirichlet(np.ones(3)), random.dirichlet(np.ones(3), 3), random.dirichlet(np.ones(4), 3)
@@ -128,7 +128,7 @@ def baum_welch(seed: int) -> Comparison:
         ours.append(_tables(model))
     theirs = np.array(textbook.baum_welch(first, move, show, symbols, STEPS))
     family, how, beyond = "chain of classes; Dirichlet", "conjugate, ρ = 1", "tables read at the mode"
-    return Comparison("Baum–Welch", family, how, "numpy, Rabiner", np.array(ours), theirs, beyond=beyond)
+    return Derivation("Baum–Welch", family, how, "numpy, Rabiner", np.array(ours), theirs, beyond=beyond)
 
 
 def _tables(model: algorithms.HiddenMarkov) -> Array:
@@ -138,21 +138,21 @@ def _tables(model: algorithms.HiddenMarkov) -> Array:
 # Latent variables
 
 
-def mixture_em(seed: int) -> Comparison:
+def mixture_em(seed: int) -> Derivation:
     """Two groups on the line."""
     random = np.random.default_rng([seed, 14])
     x = np.concatenate([random.normal(-2, 1, 40), random.normal(1.5, 0.5, 30)])
     weights, means, variances = np.array([0.5, 0.5]), np.array([-1.0, 0.5]), np.array([1.0, 2.0])
-    model, ours = algorithms.Mixture(tensor(weights), tensor(means), tensor(variances)), []
+    model, ours = algorithms.MixtureOfNormals(tensor(weights), tensor(means), tensor(variances)), []
     for _ in range(STEPS + 1):
         ours.append(torch.cat([model.weights, model.means, model.variances]).numpy())
         model = model.step(tensor(x))
     theirs = textbook.gaussian_mixture_em(x, weights, means, variances, STEPS)
     family, how = "categorical; Dirichlet, Gaussian, Gamma", "conjugate, ρ = 1"
-    return Comparison("EM", family, how, "numpy", np.array(ours), theirs, beyond="parameters read at the mode")
+    return Derivation("EM", family, how, "numpy", np.array(ours), theirs, beyond="parameters read at the mode")
 
 
-def message_passing(seed: int) -> Comparison:
+def message_passing(seed: int) -> Derivation:
     """Regression with unknown noise and unknown scale of the weights."""
     random = np.random.default_rng([seed, 15])
     x = random.normal(size=(25, 4))
@@ -176,7 +176,7 @@ def documents(seed: int) -> Array:
     return np.array([random.multinomial(60, mix) for mix in mixes], dtype=np.float64)
 
 
-def stochastic_inference(seed: int) -> Comparison:
+def stochastic_inference(seed: int) -> Derivation:
     """Topics after each batch, against scikit-learn's; its state after one batch is the common start."""
     counts, random = documents(seed), np.random.default_rng([seed, 17])
     rows = [random.choice(60, 6, replace=False) for _ in range(STEPS + 1)]
@@ -190,10 +190,10 @@ def stochastic_inference(seed: int) -> Comparison:
         state = topics.step(state, tensor(counts[row]))
         ours.append(Dirichlet.concentration(state.natural).numpy())
     family, how = "Dirichlet; categorical, Dirichlet", "conjugate, of a batch, ρ = (5 + t)^−0.7"
-    return Comparison("stochastic variational", family, how, "scikit-learn's LDA", np.array(ours), theirs)
+    return Derivation("stochastic variational", family, how, "scikit-learn's LDA", np.array(ours), theirs)
 
 
-POSTERIORS: tuple[Callable[[int], Comparison], ...] = (
+POSTERIORS: tuple[Callable[[int], Derivation], ...] = (
     ridge,
     kalman_filter,
     kalman_smoother,

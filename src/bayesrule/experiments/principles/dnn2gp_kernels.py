@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -52,15 +53,19 @@ def run(setting: Setting) -> Result:
     """Networks of several seeds, each before and after training."""
     kinds = FULL if setting.full else QUICK
     seeds = findings.seeds(setting, SEEDS)
-    asked = [
-        Kernel(k.data, k.classes, epochs, k.per_class, seed, k.most)
-        for k in kinds
-        for seed in seeds
-        for epochs in (0, k.epochs)
-    ]
-    found = [vars(question) | answer for question, answer in zip(asked, setting.answers(look, asked), strict=True)]
-    claims = [claim for kind in kinds for claim in _claims(found, kind)]
-    shown = [each if each["seed"] == seeds[0] else each | {"kernel": None, "labels": None} for each in found]
+    asked = []
+    for kind in kinds:
+        for seed in seeds:
+            asked += [replace(kind, epochs=0, seed=seed), replace(kind, seed=seed)]
+    found = findings.with_answers(asked, setting.answers(look, asked))
+    claims: list[Claim] = []
+    for kind in kinds:
+        claims += _claims(found, kind)
+    shown = []
+    for each in found:
+        if each["seed"] != seeds[0]:
+            each = each | {"kernel": None, "labels": None}  # matrices are large: those of the figure are enough
+        shown.append(each)
     plain = {"permutations": PERMUTATIONS, "kernels": shown}
     size = (10.0, 3.2 * len(kinds))
     return Result(tuple(claims), plain, lambda figure: _draw(figure, found, kinds), size, _notes(found, kinds))
@@ -72,7 +77,8 @@ def look(question: Kernel, data_dir: str | None) -> dict[str, Any]:
     Also those of the inputs themselves, x·x', for comparison, and the network's accuracy on the test examples.
     """
     split = load(question.data, data_dir, seed=question.seed)
-    train, test = (_first(pair, question.classes, question.most) for pair in (split.train, split.test))
+    train = _first(split.train, question.classes, question.most)
+    test = _first(split.test, question.classes, question.most)
     data, spec = Arrays(*train), _spec(split, question.classes)
     if question.epochs:
         network, _ = trained(spec, data, 1.0, question.epochs, 100, question.seed, lr=3e-3)
@@ -111,14 +117,12 @@ def contrast(kernel: Tensor, labels: Tensor, generator: torch.Generator) -> dict
     ``chance``: the share of permutations of the labels, this one included, with at least as large a difference.
     """
     within, between = _means(kernel, labels)
-    orders = (torch.randperm(len(labels), generator=generator) for _ in range(PERMUTATIONS))
-    differences = [_difference(*_means(kernel, labels[order])) for order in orders]
-    beaten = sum(found >= _difference(within, between) for found in differences)
-    return {"within": within, "between": between, "chance": (beaten + 1) / (PERMUTATIONS + 1)}
-
-
-def _difference(within: float, between: float) -> float:
-    return within - between
+    reached = 1  # by the order at hand, so that chance is never zero
+    for _ in range(PERMUTATIONS):
+        order = torch.randperm(len(labels), generator=generator)
+        other_within, other_between = _means(kernel, labels[order])
+        reached += other_within - other_between >= within - between
+    return {"within": within, "between": between, "chance": reached / (PERMUTATIONS + 1)}
 
 
 def _means(kernel: Tensor, labels: Tensor) -> tuple[float, float]:
@@ -143,15 +147,18 @@ def _balanced(pair: Pair, classes: int, count: int) -> Pair:
 
 def _spec(split: Split, classes: int) -> Spec:
     spec = default_for(split) | {"outputs": classes}
-    return spec | {"hidden": [32]} if spec["name"] == "mlp" else spec
+    if spec["name"] == "mlp":
+        spec |= {"hidden": [32]}
+    return spec
 
 
 def _of(found: list[dict[str, Any]], kind: Kernel, is_trained: bool) -> list[dict[str, Any]]:
-    return [
-        each
-        for each in found
-        if (each["data"], each["classes"], bool(each["epochs"])) == (kind.data, kind.classes, is_trained)
-    ]
+    rows = []
+    for each in found:
+        same = each["data"] == kind.data and each["classes"] == kind.classes
+        if same and bool(each["epochs"]) == is_trained:
+            rows.append(each)
+    return rows
 
 
 def _gaps(found: list[dict[str, Any]]) -> list[float]:
@@ -160,10 +167,10 @@ def _gaps(found: list[dict[str, Any]]) -> list[float]:
 
 def _claims(found: list[dict[str, Any]], kind: Kernel) -> tuple[Claim, Claim]:
     after, before = _of(found, kind, True), _of(found, kind, False)
-    within, between = ([each[what] for each in after] for what in ("within", "between"))
+    within, between = [each["within"] for each in after], [each["between"] for each in after]
     name = f"{kind.data}, {kind.classes} classes"
     chance = max(each["chance"] for each in after)
-    sharper = [a - b for a, b in zip(_gaps(after), _gaps(before), strict=True)]
+    sharper = findings.differences(_gaps(after), _gaps(before))
     return (
         Claim(
             SOURCE,
@@ -197,8 +204,8 @@ def _notes(found: list[dict[str, Any]], kinds: tuple[Kernel, ...]) -> tuple[str,
 def _draw(figure: Figure, found: list[dict[str, Any]], kinds: tuple[Kernel, ...]) -> None:
     axes = iter(panels(figure, 3 * len(kinds), len(kinds)))
     for kind in kinds:
-        pair = [_of(found, kind, is_trained)[0] for is_trained in (False, True)]
-        lowest = min(v for each in pair for row in each["kernel"] for v in row)
+        pair = [_of(found, kind, False)[0], _of(found, kind, True)[0]]
+        lowest = min(np.min(each["kernel"]) for each in pair)  # one scale of colours for both
         for each, when in zip(pair, ("before training", "after training"), strict=True):
             ax = next(axes)
             gp.plot_kernel(torch.tensor(each["kernel"]), torch.tensor(each["labels"]), axes=ax)
@@ -211,19 +218,11 @@ def _draw(figure: Figure, found: list[dict[str, Any]], kinds: tuple[Kernel, ...]
 
 def _bars(ax: Axes, found: list[dict[str, Any]], kind: Kernel) -> None:
     """Within and between, before and after."""
-    for place, is_trained in enumerate((False, True)):
-        rows = _of(found, kind, is_trained)
-        for shift, what in enumerate(("within", "between")):
-            centre, error = trials.average([each[what] for each in rows])
-            label = f"{what} classes" if what == "between" else "within a class"
-            ax.bar(
-                place + 0.36 * (shift - 0.5),
-                centre,
-                width=0.34,
-                yerr=error,
-                color=f"C{shift}",
-                label=None if place else label,
-            )
+    for shift, (what, label) in enumerate((("within", "within a class"), ("between", "between classes"))):
+        before = trials.average([each[what] for each in _of(found, kind, False)])
+        after = trials.average([each[what] for each in _of(found, kind, True)])
+        x = np.arange(2) + 0.36 * (shift - 0.5)
+        ax.bar(x, [before[0], after[0]], width=0.34, yerr=[before[1], after[1]], color=f"C{shift}", label=label)
     ax.set_xticks([0, 1], ["before", "after"])
     ax.set(ylabel="mean cosine", title="over seeds", ylim=(min(0, ax.get_ylim()[0]), 1.25))
     ax.legend(loc="upper right")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayesrule import gp
 from bayesrule.data import Split, load, standardize
-from bayesrule.experiments import trials
+from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.modes import trained
@@ -29,7 +29,7 @@ SOURCE = "Khan et al. 2019, regression"
 
 
 @dataclass(frozen=True)
-class Fit:
+class RegressionQuestion:
     """A network of one hidden layer on one draw of the data."""
 
     seed: int
@@ -41,14 +41,14 @@ class Fit:
 def run(setting: Setting) -> Result:
     """Networks on several draws of `br.data.gap`, each turned into a process."""
     first = 100 * setting.seed
-    fits = [Fit(seed, EPOCHS[setting.full]) for seed in range(first, first + SEEDS[setting.full])]
+    fits = [RegressionQuestion(seed, EPOCHS[setting.full]) for seed in range(first, first + SEEDS[setting.full])]
     found = setting.answers(look, fits)
     claims = (_covers(found), _knows(found), _agrees(found))
-    plain = {"fits": [vars(each) | answer for each, answer in zip(fits, found, strict=True)]}
+    plain = {"fits": findings.with_answers(fits, found)}
     return Result(claims, plain, lambda figure: _draw(figure, found), (10.5, 3.4), (_stands(found),))
 
 
-def look(question: Fit, data_dir: str | None) -> dict[str, Any]:
+def look(question: RegressionQuestion, data_dir: str | None) -> dict[str, Any]:
     """Coverage, variances in the gap and amid the data, and the curves of the figure."""
     split = load("gap", seed=question.seed)
     data = standardize(_double(split.train))
@@ -136,12 +136,12 @@ def _stands(found: list[dict[str, Any]]) -> str:
 def _draw(figure: Figure, found: list[dict[str, Any]]) -> None:
     left, right = panels(figure, 2)
     _bands(left, found[0])
-    for place, each in enumerate(found):
-        x, deviation = each["curve"]["x"], each["curve"]["epistemic"]
-        right.plot(x, deviation, color="C0", alpha=0.6, lw=1.0, label="one for each network" if not place else None)
+    for index, each in enumerate(found):
+        label = "one for each network" if index == 0 else None
+        right.plot(each["curve"]["x"], each["curve"]["epistemic"], color="C0", alpha=0.6, lw=1.0, label=label)
     right.axhline(found[0]["noise"], color="C1", lw=1.0, label="noise")
-    for low, high in ((-2.0, -0.7), (0.7, 2.0)):
-        right.axvspan(low, high, color="0.5", alpha=0.12, lw=0, label="data" if low < 0 else None)
+    right.axvspan(-2.0, -0.7, color="0.5", alpha=0.12, lw=0, label="data")
+    right.axvspan(0.7, 2.0, color="0.5", alpha=0.12, lw=0)
     right.set(yscale="log", xlabel="x", ylabel="deviation", title="epistemic deviation")
     right.set(ylim=(None, 4 * right.get_ylim()[1]))  # room for the legend
     right.legend(loc="upper center", ncols=3)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesrule import gp
 from bayesrule.data import Arrays, Pair, load, standardize
 from bayesrule.data.splits import cut
-from bayesrule.experiments import trials
+from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.modes import trained
@@ -29,7 +30,7 @@ SOURCE = "Khan et al. 2019, tuning"
 
 
 @dataclass(frozen=True)
-class Choice:
+class TuningQuestion:
     """A network of hidden layers of one ``width``, prior N(0, 1/δ) and noise σ, on one split of a data set."""
 
     sweep: str
@@ -43,7 +44,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class HyperparameterSweep:
     """What is varied, and what the rest is."""
 
     sweep: str
@@ -53,15 +54,12 @@ class Sweep:
     width: int = 20
     layers: int = 1
 
-    def choices(self, data: str, split: int, epochs: int) -> list[Choice]:
+    def choices(self, data: str, split: int, epochs: int) -> list[TuningQuestion]:
         """One for each value."""
-        fixed = {"delta": self.delta, "sigma": self.sigma, "width": self.width}
-        name = {DELTA: "delta", SIGMA: "sigma", WIDTH: "width"}[self.sweep]
-        numbers = [int(v) if name == "width" else v for v in self.values]
-        return [
-            Choice(self.sweep, data, split, layers=self.layers, epochs=epochs, **(fixed | {name: v}))  # type: ignore[arg-type]
-            for v in numbers
-        ]
+        middle = TuningQuestion(self.sweep, data, split, self.delta, self.sigma, self.width, self.layers, epochs)
+        name = _name(self.sweep)
+        kind = int if name == "width" else float
+        return [replace(middle, **{name: kind(value)}) for value in self.values]  # type: ignore[arg-type]
 
 
 def _log(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -69,14 +67,14 @@ def _log(low: float, high: float, count: int) -> tuple[float, ...]:
 
 
 QUICK = (
-    Sweep(DELTA, _log(-1, 3.6, 9), 30.0, 0.7),
-    Sweep(SIGMA, _log(-1, 0.5, 9), 30.0, 0.7),
-    Sweep(WIDTH, (1, 2, 4, 8, 16, 32, 64), 3.0, 0.7),
+    HyperparameterSweep(DELTA, _log(-1, 3.6, 9), 30.0, 0.7),
+    HyperparameterSweep(SIGMA, _log(-1, 0.5, 9), 30.0, 0.7),
+    HyperparameterSweep(WIDTH, (1, 2, 4, 8, 16, 32, 64), 3.0, 0.7),
 )
 FULL = (
-    Sweep(DELTA, _log(-1, 3.6, 15), 30.0, 0.64, layers=3),
-    Sweep(SIGMA, _log(-1, 1, 15), 30.0, 0.64, layers=3),
-    Sweep(WIDTH, (1, 2, 3, 5, 8, 12, 20, 30, 50, 75, 100, 150), 3.0, 0.64),
+    HyperparameterSweep(DELTA, _log(-1, 3.6, 15), 30.0, 0.64, layers=3),
+    HyperparameterSweep(SIGMA, _log(-1, 1, 15), 30.0, 0.64, layers=3),
+    HyperparameterSweep(WIDTH, (1, 2, 3, 5, 8, 12, 20, 30, 50, 75, 100, 150), 3.0, 0.64),
 )
 DATA = {False: ("diabetes", 5, 400), True: ("uci/wine", 20, 2000)}  # splits, and epochs of one step
 
@@ -86,24 +84,21 @@ def run(setting: Setting) -> Result:
     data, splits, epochs = DATA[setting.full]
     sweeps = FULL if setting.full else QUICK
     first = 0 if setting.full else setting.seed * 100  # the standard splits have numbers
-    asked = [
-        choice
-        for sweep in sweeps
-        for split in range(first, first + splits)
-        for choice in sweep.choices(data, split, epochs)
-    ]
-    found = [vars(question) | answer for question, answer in zip(asked, setting.answers(look, asked), strict=True)]
-    claims = tuple(claim for sweep in sweeps for claim in _claims(found, sweep.sweep))
-    return Result(
-        claims,
-        {"data": data, "networks": found},
-        lambda figure: _draw(figure, found, sweeps),
-        (11.0, 5.4),
-        tuple(_note(found, sweep.sweep) for sweep in sweeps),
-    )
+    asked: list[TuningQuestion] = []
+    for sweep in sweeps:
+        for split in range(first, first + splits):
+            asked += sweep.choices(data, split, epochs)
+    found = findings.with_answers(asked, setting.answers(look, asked))
+    claims: list[Claim] = []
+    notes = []
+    for sweep in sweeps:
+        claims += _claims(found, sweep.sweep)
+        notes.append(_note(found, sweep.sweep))
+    plain = {"data": data, "networks": found}
+    return Result(tuple(claims), plain, lambda figure: _draw(figure, found, sweeps), (11.0, 5.4), tuple(notes))
 
 
-def look(question: Choice, data_dir: str | None) -> dict[str, float]:
+def look(question: TuningQuestion, data_dir: str | None) -> dict[str, float]:
     """Errors on training and test data, and the marginal likelihood, for each example."""
     data, (x, y) = table(question.data, question.split, data_dir)
     spec = {"name": "mlp", "inputs": x.shape[1], "outputs": 1, "activation": "tanh"}
@@ -130,22 +125,26 @@ def table(name: str, split: int, data_dir: str | None) -> tuple[Arrays, Pair]:
 
     The units of the targets are then those of σ.
     """
-    train, test = _diabetes(split) if name == "diabetes" else _uci(name, split, data_dir)
+    unit = torch.tensor(1.0)
+    if name == "diabetes":
+        train, test = _diabetes(split)
+        unit = train[1].std()
+    else:
+        train, test = _uci(name, split, data_dir)
     scaled = standardize(train, targets="keep")
     scaling = scaled.scaling.inputs
     assert scaling is not None
     centre = train[1].mean()
-    unit = train[1].std() if name == "diabetes" else torch.tensor(1.0)
-    y, other = ((part - centre) / unit for part in (train[1], test[1]))
-    return Arrays(scaled.x, y), (scaling.forward(test[0]), other)
+    y, y_test = (train[1] - centre) / unit, (test[1] - centre) / unit
+    return Arrays(scaled.x, y), (scaling.forward(test[0]), y_test)
 
 
 def _diabetes(seed: int) -> tuple[Pair, Pair]:
     """442 patients, ten measurements, the progress of the disease a year later; in scikit-learn."""
     from sklearn.datasets import load_diabetes
 
-    x, y = (torch.from_numpy(part) for part in load_diabetes(return_X_y=True, scaled=False))
-    return cut(x, y, test=0.3, seed=seed)
+    x, y = load_diabetes(return_X_y=True, scaled=False)
+    return cut(torch.from_numpy(x), torch.from_numpy(y), test=0.3, seed=seed)
 
 
 def _uci(name: str, split: int, data_dir: str | None) -> tuple[Pair, Pair]:
@@ -158,8 +157,11 @@ def _name(sweep: str) -> str:
 
 
 def _by_split(found: list[dict[str, Any]], sweep: str) -> list[list[dict[str, Any]]]:
-    rows = [each for each in found if each["sweep"] == sweep]
-    return [[each for each in rows if each["split"] == split] for split in dict.fromkeys(r["split"] for r in rows)]
+    splits: dict[int, list[dict[str, Any]]] = {}
+    for each in found:
+        if each["sweep"] == sweep:
+            splits.setdefault(each["split"], []).append(each)
+    return list(splits.values())
 
 
 def excess(rows: Sequence[dict[str, Any]], metric: str, by: str, sign: int) -> float:
@@ -175,10 +177,12 @@ def excess(rows: Sequence[dict[str, Any]], metric: str, by: str, sign: int) -> f
 def _claims(found: list[dict[str, Any]], sweep: str) -> list[Claim]:
     """Is the choice near the best in squared error and in likelihood, and better than that by the training error?"""
     splits = _by_split(found, sweep)
-    best = [min(row["test_mse"] for row in rows) for rows in splits]
-    off = [excess(rows, "test_mse", "log_marginal_likelihood", 1) / b for rows, b in zip(splits, best, strict=True)]
-    nats = [excess(rows, "test_nll", "log_marginal_likelihood", 1) for rows in splits]
-    train = [excess(rows, "test_mse", "train_mse", -1) / b for rows, b in zip(splits, best, strict=True)]
+    off, nats, train = [], [], []
+    for rows in splits:
+        best = min(row["test_mse"] for row in rows)
+        off.append(excess(rows, "test_mse", "log_marginal_likelihood", 1) / best)
+        nats.append(excess(rows, "test_nll", "log_marginal_likelihood", 1))
+        train.append(excess(rows, "test_mse", "train_mse", -1) / best)
     return [
         Claim(
             SOURCE,
@@ -202,8 +206,10 @@ def _percent(values: Sequence[float]) -> str:
 
 def _note(found: list[dict[str, Any]], sweep: str) -> str:
     splits, name = _by_split(found, sweep), _name(sweep)
-    chosen = [max(rows, key=lambda row: row["log_marginal_likelihood"])[name] for rows in splits]
-    best = [min(rows, key=lambda row: row["test_mse"])[name] for rows in splits]
+    chosen, best = [], []
+    for rows in splits:
+        chosen.append(max(rows, key=lambda row: row["log_marginal_likelihood"])[name])
+        best.append(min(rows, key=lambda row: row["test_mse"])[name])
     return f"{sweep}: chosen {_list(chosen)}; lowest test error at {_list(best)}."
 
 
@@ -211,27 +217,33 @@ def _list(values: Sequence[float]) -> str:
     return ", ".join(f"{v:g}" for v in sorted(set(values)))
 
 
-def _draw(figure: Figure, found: list[dict[str, Any]], sweeps: Sequence[Sweep]) -> None:
+def _draw(figure: Figure, found: list[dict[str, Any]], sweeps: Sequence[HyperparameterSweep]) -> None:
     axes = panels(figure, 2 * len(sweeps), 2)
-    for place, sweep in enumerate(sweeps):
+    for index, sweep in enumerate(sweeps):
         splits, name = _by_split(found, sweep.sweep), _name(sweep.sweep)
-        top, bottom = axes[place], axes[place + len(sweeps)]
+        top, bottom = axes[index], axes[index + len(sweeps)]
         _lines(top, splits, name, {"train_mse": "training error", "test_mse": "test error"})
         _lines(bottom, splits, name, {"log_marginal_likelihood": "log marginal likelihood / N"}, first=2)
         _lines(bottom, splits, name, {"test_nll": "test log-likelihood"}, first=3, sign=-1)
-        values = [row[name] for row in splits[0]]
-        means = [np.mean([rows[i]["log_marginal_likelihood"] for rows in splits]) for i in range(len(values))]
+        evidence = _metric(splits, "log_marginal_likelihood").mean(0)
         for ax in (top, bottom):
-            ax.axvline(values[int(np.argmax(means))], color="C2", ls=":", lw=1.2)
+            ax.axvline(splits[0][int(evidence.argmax())][name], color="C2", ls=":", lw=1.2)
             ax.set(xscale="log")
-        top.set(title=sweep.sweep, ylabel="mean squared error" if not place else None)
-        bottom.set(xlabel=sweep.sweep, ylabel="nats per example" if not place else None)
+        top.set(title=sweep.sweep)
+        bottom.set(xlabel=sweep.sweep)
         high = max(float(np.max(line.get_ydata())) for line in bottom.lines[:2])
         low = max(bottom.get_ylim()[0], high - 2.5)
         bottom.set(ylim=(low, high + 0.1 * (high - low)))
-        if not place:
+        if index == 0:
+            top.set(ylabel="mean squared error")
+            bottom.set(ylabel="nats per example")
             top.legend(loc="best")
             bottom.legend(loc="lower center")
+
+
+def _metric(splits: list[list[dict[str, Any]]], metric: str) -> NDArray[np.float64]:
+    """A metric by split and value of what is varied."""
+    return np.array([[row[metric] for row in rows] for rows in splits])
 
 
 def _lines(
@@ -239,8 +251,8 @@ def _lines(
 ) -> None:
     """The mean over splits of each metric, with a band of one standard error."""
     values = [row[name] for row in splits[0]]
-    for place, (metric, label) in enumerate(metrics.items(), first):
-        columns = [[sign * rows[i][metric] for rows in splits] for i in range(len(values))]
-        means, errors = (np.array(part) for part in zip(*map(trials.average, columns), strict=True))
-        ax.plot(values, means, "o-", color=f"C{place}", markersize=3, label=label)
-        ax.fill_between(values, means - errors, means + errors, color=f"C{place}", alpha=0.2, lw=0)
+    for colour, (metric, label) in enumerate(metrics.items(), first):
+        columns = (sign * _metric(splits, metric)).T.tolist()
+        means, errors = np.array([trials.average(column) for column in columns]).T
+        ax.plot(values, means, "o-", color=f"C{colour}", markersize=3, label=label)
+        ax.fill_between(values, means - errors, means + errors, color=f"C{colour}", alpha=0.2, lw=0)

@@ -18,7 +18,7 @@ from bayesrule.experiments.principles.derivations import (
     DEVIATIONS,
     SEARCHES,
     STEPS,
-    Comparison,
+    Derivation,
     Points,
     tensor,
 )
@@ -35,20 +35,21 @@ START = 3.3  # of the homotopy that is drawn
 @jobs.threads(1)
 def run(setting: Setting) -> Result:
     """All derivations, and what is drawn of three of them."""
-    found = {name: _compare(every, setting) for name, every in _sections().items()}
-    rows = [row for section in found.values() for row in section]
+    claims: list[Claim] = []
+    rows: list[Derivation] = []
+    for name, every in _sections().items():
+        section = _compare(every, setting)
+        claims.append(_claim(name, section))
+        rows += section
     paths = _homotopy()
-    claims = (
-        *(_claim(name, section) for name, section in found.items()),
-        _sign(setting.seed),
-        _smoothing(paths),
-    )
-    plain = {"algorithms": [_plain(row) for row in rows], "homotopy_end": {k: float(p[-1]) for k, p in paths.items()}}
+    claims += [_sign(setting.seed), _smoothing(paths)]
+    ends = {name: float(path[-1]) for name, path in paths.items()}
+    plain = {"algorithms": list(map(_plain, rows)), "homotopy_end": ends}
     notes = tuple(f"{row.name} takes steps beyond the rule: {row.beyond}" for row in rows if row.beyond)
-    return Result(claims, plain, lambda figure: _draw(figure, rows, paths, setting.seed), (12.0, 8.4), notes)
+    return Result(tuple(claims), plain, lambda figure: _draw(figure, rows, paths, setting.seed), (12.0, 8.4), notes)
 
 
-def _sections() -> dict[str, Sequence[Callable[[int], Comparison]]]:
+def _sections() -> dict[str, Sequence[Callable[[int], Derivation]]]:
     return {
         "gradient descent, SGD, Newton's method, RMSprop and Adam": DERIVATIONS[:6],
         "dropout, the ensemble of Newton, straight-through and BayesBiNN": DERIVATIONS[6:],
@@ -57,7 +58,7 @@ def _sections() -> dict[str, Sequence[Callable[[int], Comparison]]]:
     }
 
 
-def _compare(every: Sequence[Callable[[int], Comparison]], setting: Setting) -> list[Comparison]:
+def _compare(every: Sequence[Callable[[int], Derivation]], setting: Setting) -> list[Derivation]:
     rows = []
     for each in every:
         rows.append(each(setting.seed))
@@ -65,7 +66,7 @@ def _compare(every: Sequence[Callable[[int], Comparison]], setting: Setting) -> 
     return rows
 
 
-def _claim(name: str, rows: list[Comparison]) -> Claim:
+def _claim(name: str, rows: list[Derivation]) -> Claim:
     worst = max(rows, key=lambda row: row.error)
     return Claim(
         SOURCE,
@@ -96,12 +97,13 @@ def _homotopy() -> dict[str, Any]:
     start = torch.tensor([START], dtype=torch.float64)
     rule = algorithms.gradient_descent(loss, rate=0.07)
     plain = rule.run(rule.start((start,)), STEPS).natural()
-    smoothed, slow = (algorithms.homotopy(loss, start, DEVIATIONS, rate=rate)[:, 0] for rate in (0.07, 0.03))
+    smoothed = algorithms.homotopy(loss, start, DEVIATIONS, rate=0.07)[:, 0]
+    slow = algorithms.homotopy(loss, start, DEVIATIONS, rate=0.03)[:, 0]
     return {"smoothed": smoothed, "descent": plain[:, 0], "slow": slow}
 
 
 def _smoothing(paths: dict[str, Any]) -> Claim:
-    smoothed, plain, slow = (float(paths[name][-1]) for name in ("smoothed", "descent", "slow"))
+    smoothed, plain, slow = float(paths["smoothed"][-1]), float(paths["descent"][-1]), float(paths["slow"][-1])
     return Claim(
         SOURCE,
         "averaging over q (Gaussian homotopy) is a way past local minima, if σ shrinks slowly enough for the rate",
@@ -111,7 +113,7 @@ def _smoothing(paths: dict[str, Any]) -> Claim:
     )
 
 
-def _plain(row: Comparison) -> dict[str, Any]:
+def _plain(row: Derivation) -> dict[str, Any]:
     names = ("name", "family", "how", "against", "beyond", "drawn", "steps", "bar", "error", "held")
     return {name: getattr(row, name) for name in names}
 
@@ -119,7 +121,7 @@ def _plain(row: Comparison) -> dict[str, Any]:
 # The figure
 
 
-def _draw(figure: Figure, rows: list[Comparison], paths: dict[str, Any], seed: int) -> None:
+def _draw(figure: Figure, rows: list[Derivation], paths: dict[str, Any], seed: int) -> None:
     grid = figure.add_gridspec(3, 2, width_ratios=(1.25, 1))
     _bars(figure.add_subplot(grid[:, 0]), rows)
     _ripples(figure.add_subplot(grid[0, 1]), paths)
@@ -127,19 +129,25 @@ def _draw(figure: Figure, rows: list[Comparison], paths: dict[str, Any], seed: i
     _valleys(figure.add_subplot(grid[2, 1]))
 
 
-def _kind(row: Comparison) -> str:
+def _kind(row: Derivation) -> str:
     if row.drawn:
         return "given the same draws"
-    return "held to 1e-10" if row.bar < 1e-6 else "held to 1e-6"
+    if row.bar < 1e-6:
+        return "held to 1e-10"
+    return "held to 1e-6"
 
 
-def _bars(ax: Axes, rows: list[Comparison]) -> None:
+def _bars(ax: Axes, rows: list[Derivation]) -> None:
     """Errors on a logarithmic scale, the first algorithm on top; a star for those with steps beyond the rule."""
     for kind, colour in KINDS.items():
-        places = [place for place, row in enumerate(rows) if _kind(row) == kind]
-        lengths = [np.log10(max(rows[place].error, LOWEST) / LOWEST) for place in places]
-        ax.barh(places, lengths, left=np.log10(LOWEST), color=f"C{colour}", label=kind, height=0.7)
-    ax.set_yticks(range(len(rows)), [row.name + (" *" if row.beyond else "") for row in rows])
+        heights, lengths = [], []
+        for height, row in enumerate(rows):
+            if _kind(row) == kind:
+                heights.append(height)
+                lengths.append(np.log10(max(row.error, LOWEST) / LOWEST))
+        ax.barh(heights, lengths, left=np.log10(LOWEST), color=f"C{colour}", label=kind, height=0.7)
+    names = [f"{row.name} *" if row.beyond else row.name for row in rows]
+    ax.set_yticks(range(len(rows)), names)
     ax.axvline(-6, color="black", linestyle="--", linewidth=1)
     ax.axvline(-10, color="C2", linestyle="--", linewidth=1)
     ax.set(ylim=(len(rows) - 0.4, -0.6), xlim=(np.log10(LOWEST), -5))
@@ -151,11 +159,11 @@ def _bars(ax: Axes, rows: list[Comparison]) -> None:
 
 def _ripples(ax: Axes, paths: dict[str, Any]) -> None:
     ripple, m = textbook.Ripple(), np.linspace(-1.2, 4, 400)
-    for place, deviation in enumerate((1.2, 0.4, 0.0)):
-        ax.plot(m, ripple.smoothed(m, deviation), color="grey", alpha=0.3 + 0.3 * place, label=f"σ = {deviation:g}")
+    for index, deviation in enumerate((1.2, 0.4, 0.0)):
+        ax.plot(m, ripple.smoothed(m, deviation), color="grey", alpha=0.3 + 0.3 * index, label=f"σ = {deviation:g}")
+    widths = {"smoothed": [DEVIATIONS[0], *DEVIATIONS], "descent": [0.0] * (STEPS + 1)}
     for name, colour in (("smoothed", "C0"), ("descent", "C1")):
-        path = paths[name]
-        deviations = [DEVIATIONS[0], *DEVIATIONS] if name == "smoothed" else [0.0] * (STEPS + 1)
+        path, deviations = paths[name], widths[name]
         heights = [float(ripple.smoothed(float(x), s)) for x, s in zip(path, deviations, strict=True)]  # type: ignore[arg-type]
         ax.plot(path, heights, ".-", color=colour, markersize=4, label={"smoothed": "homotopy"}.get(name, name))
         ax.plot(path[-1], heights[-1], "o", color=colour)
@@ -189,7 +197,7 @@ def _valleys(ax: Axes) -> None:
     x = np.linspace(-4.5, 4.5, 120)
     loss = 0.5 * ((x**2 - 9) ** 2)
     ax.contour(x, x, np.log1p(loss[:, None] + loss), levels=10, colors="grey", alpha=0.4, linewidths=0.7)
-    for place in range(len(starts)):
-        ax.plot(*means[:, place].T, ".-", markersize=4, linewidth=1)
-        ax.plot(*means[-1, place], "ko", markersize=4)
+    for component in range(len(starts)):
+        ax.plot(*means[:, component].T, ".-", markersize=4, linewidth=1)
+        ax.plot(*means[-1, component], "ko", markersize=4)
     ax.set(xlabel="w₁", ylabel="w₂", title="ensemble of Newton: five Gaussians in four valleys")

@@ -30,7 +30,7 @@ SOURCE = "Khan, memorable past"
 
 
 @dataclass(frozen=True)
-class Network:
+class RelevanceQuestion:
     """A network trained on at most so many examples of a data set, and again without some of them."""
 
     data: str
@@ -43,50 +43,64 @@ def run(setting: Setting) -> Result:
     """On each data set networks of several seeds, trained on all of it and on parts of it."""
     lengths = LENGTHS[setting.full]
     seeds = findings.seeds(setting, SEEDS[setting.full])
-    asked = [Network(data, epochs, seed, MOST) for data, epochs in lengths.items() for seed in seeds]
+    asked = []
+    for data, epochs in lengths.items():
+        asked += [RelevanceQuestion(data, epochs, seed, MOST) for seed in seeds]
     answers = setting.answers(look, asked)
-    found = {data: [a for q, a in zip(asked, answers, strict=True) if q.data == data] for data in lengths}
-    claims = tuple(claim for data, rows in found.items() for claim in _claims(rows, data))
-    plain = {"share": SHARE, "networks": [vars(q) | a for q, a in zip(asked, answers, strict=True)]}
+    found: dict[str, list[dict[str, Any]]] = {data: [] for data in lengths}
+    for question, answer in zip(asked, answers, strict=True):
+        found[question.data].append(answer)
+    claims: list[Claim] = []
+    for data, rows in found.items():
+        claims += _claims(rows, data)
+    plain = {"share": SHARE, "networks": findings.with_answers(asked, answers)}
     pictures = {data: load(data, setting.data_dir, seed=seeds[0]) for data in lengths}
     size = (11.0, 3.3 * len(lengths))
-    return Result(claims, plain, lambda figure: _draw(figure, found, pictures), size, _notes(found))
+    return Result(tuple(claims), plain, lambda figure: _draw(figure, found, pictures), size, _notes(found))
 
 
-def look(question: Network, data_dir: str | None) -> dict[str, Any]:
+def look(question: RelevanceQuestion, data_dir: str | None) -> dict[str, Any]:
     """Who is most and least relevant, how the network fares on them, and how it changes without them."""
     split = load(question.data, data_dir, seed=question.seed)
-    x, y = (part[: question.most] for part in split.train)
+    x, y = split.train[0][: question.most], split.train[1][: question.most]
     network = _trained(split, x, y, question)
     scores = gp.relevance(network, (x, y), "categorical", Gaussian(SCALE), "leverage", subset="last-layer")
     orders = {"hessian": gp.Relevance(scores.hessian).order, "leverage": scores.order}
     count = max(SHOWN, round(SHARE * len(y)))
-    ends = {f"{end} {kind}": _end(order, end, count) for kind, order in orders.items() for end in ("most", "least")}
+    ends = {}
+    for kind, order in orders.items():
+        for end in ("most", "least"):
+            ends[f"{end} {kind}"] = _end(order, end, count)
     chosen = torch.randperm(len(y), generator=torch.Generator().manual_seed(question.seed))[:count]
+    without = {}
+    for name, rows in (ends | {"random": chosen}).items():
+        without[name] = _without(network, split, (x, y), rows, question)
+    shared = set(ends["most hessian"].tolist()) & set(ends["most leverage"].tolist())
     return {
         "accuracy": _accuracy(_probs(network, split.test[0]), split.test[1]),
         "parts": {name: _fares(network, x[rows], y[rows]) for name, rows in ends.items()},
-        "without": {
-            name: _without(network, split, (x, y), rows, question) for name, rows in (ends | {"random": chosen}).items()
-        },
-        "both": len(set(ends["most hessian"].tolist()) & set(ends["most leverage"].tolist())) / count,
+        "without": without,
+        "both": len(shared) / count,
         "shown": {name: _shown(network, x, y, rows[:SHOWN]) for name, rows in ends.items()},
     }
 
 
 def _end(order: Tensor, end: str, count: int) -> Tensor:
     """The first of an order, or the last, the very last first."""
-    return order[:count] if end == "most" else order.flip(0)[:count]
+    if end == "least":
+        order = order.flip(0)
+    return order[:count]
 
 
-def _trained(split: Split, x: Tensor, y: Tensor, question: Network) -> nn.Module:
+def _trained(split: Split, x: Tensor, y: Tensor, question: RelevanceQuestion) -> nn.Module:
     spec: Spec = default_for(split)
-    spec |= {"hidden": [32]} if spec["name"] == "mlp" else {}
+    if spec["name"] == "mlp":
+        spec |= {"hidden": [32]}
     return trained(spec, Arrays(x, y), SCALE, question.epochs, 100, question.seed, lr=3e-3)[0].eval()
 
 
 def _without(
-    network: nn.Module, split: Split, train: tuple[Tensor, Tensor], out: Tensor, question: Network
+    network: nn.Module, split: Split, train: tuple[Tensor, Tensor], out: Tensor, question: RelevanceQuestion
 ) -> dict[str, float]:
     """Mean absolute change of the test probabilities by training without some examples, and the accuracy then."""
     x, y = train
@@ -122,27 +136,28 @@ def _column(rows: list[dict[str, Any]], group: str, name: str, metric: str) -> l
 
 
 def _claims(rows: list[dict[str, Any]], data: str) -> list[Claim]:
-    return [_boundary(rows, data), *(_matters(rows, data, kind) for kind in KINDS)]
+    return [_boundary(rows, data), _matters(rows, data, "hessian"), _matters(rows, data, "leverage")]
 
 
 def _boundary(rows: list[dict[str, Any]], data: str) -> Claim:
-    top, bottom = (_column(rows, "parts", f"{end} hessian", "error") for end in ("most", "least"))
-    entropies = [trials.said(_column(rows, "parts", f"{end} hessian", "entropy"), 3) for end in ("most", "least")]
+    top, bottom = _column(rows, "parts", "most hessian", "error"), _column(rows, "parts", "least hessian", "error")
+    top_entropy = trials.said(_column(rows, "parts", "most hessian", "entropy"), 3)
+    bottom_entropy = trials.said(_column(rows, "parts", "least hessian", "entropy"), 3)
     return Claim(
         SOURCE,
         f"{data}: the most relevant tenth by ∇²ℓ are near the boundary: more of them are misclassified, though they "
         "were trained on",
         f"error rate {trials.said(top)} against {trials.said(bottom)} in the least relevant tenth; mean entropy "
-        f"{entropies[0]} and {entropies[1]} nats",
-        findings.better([a - b for a, b in zip(top, bottom, strict=True)]),
+        f"{top_entropy} and {bottom_entropy} nats",
+        findings.better(findings.differences(top, bottom)),
     )
 
 
 def _matters(rows: list[dict[str, Any]], data: str, kind: str) -> Claim:
-    top, bottom, random = (
-        _column(rows, "without", name, "change") for name in (f"most {kind}", f"least {kind}", "random")
-    )
-    gains = [a - b for a, b in zip(top, bottom, strict=True)]
+    top = _column(rows, "without", f"most {kind}", "change")
+    bottom = _column(rows, "without", f"least {kind}", "change")
+    random = _column(rows, "without", "random", "change")
+    gains = findings.differences(top, bottom)
     return Claim(
         SOURCE,
         f"{data}: without the most relevant tenth by {KINDS[kind]} the test predictions change more than without the "
@@ -154,41 +169,48 @@ def _matters(rows: list[dict[str, Any]], data: str, kind: str) -> Claim:
 
 
 def _notes(found: dict[str, list[dict[str, Any]]]) -> tuple[str, ...]:
-    return tuple(
-        f"{data}: test accuracy {trials.said([each['accuracy'] for each in rows])}; without the most relevant tenth "
-        f"{trials.said(_column(rows, 'without', 'most hessian', 'accuracy'))} ({HESSIAN}) and "
-        f"{trials.said(_column(rows, 'without', 'most leverage', 'accuracy'))} ({LEVERAGE}), without the least "
-        f"{trials.said(_column(rows, 'without', 'least hessian', 'accuracy'))} and "
-        f"{trials.said(_column(rows, 'without', 'least leverage', 'accuracy'))}. The two scores share "
-        f"{trials.average([each['both'] for each in rows])[0]:.0%} of the most relevant tenth."
-        for data, rows in found.items()
-    )
+    notes = []
+    for data, rows in found.items():
+        left = {}
+        for name in ("most hessian", "most leverage", "least hessian", "least leverage"):
+            left[name] = trials.said(_column(rows, "without", name, "accuracy"))
+        shared, _ = trials.average([each["both"] for each in rows])
+        notes.append(
+            f"{data}: test accuracy {trials.said([each['accuracy'] for each in rows])}; without the most relevant "
+            f"tenth {left['most hessian']} ({HESSIAN}) and {left['most leverage']} ({LEVERAGE}), without the least "
+            f"{left['least hessian']} and {left['least leverage']}. The two scores share {shared:.0%} of the most "
+            "relevant tenth."
+        )
+    return tuple(notes)
 
 
 def _draw(figure: Figure, found: dict[str, list[dict[str, Any]]], pictures: dict[str, Split]) -> None:
     grid = figure.add_gridspec(4 * len(found), SHOWN + 4)
-    lines = [f"{end} {kind}" for kind in KINDS for end in ("most", "least")]
-    for place, (data, rows) in enumerate(found.items()):
+    lines = ["most hessian", "least hessian", "most leverage", "least leverage"]
+    for block, (data, rows) in enumerate(found.items()):
         for line, name in enumerate(lines):
             for column in range(SHOWN):
-                ax = figure.add_subplot(grid[4 * place + line, column])
+                ax = figure.add_subplot(grid[4 * block + line, column])
                 _picture(ax, pictures[data], rows[0]["shown"][name], column)
                 if not column:
                     end, kind = name.split()
                     ax.set_ylabel(f"{end}\n{KINDS[kind]}", rotation=0, ha="right", va="center", fontsize=8)
-        _bars(figure.add_subplot(grid[4 * place : 4 * place + 4, SHOWN:]), rows, lines, data)
+        _bars(figure.add_subplot(grid[4 * block : 4 * block + 4, SHOWN:]), rows, lines, data)
 
 
 def _picture(ax: Axes, split: Split, shown: dict[str, list[float]], column: int) -> None:
     """One example, with its label, and what the network says if that is another."""
     assert split.image_shape is not None
     image = split.train[0][int(shown["row"][column])].reshape(split.image_shape).movedim(0, 2).clamp(0, 1)
-    ax.imshow(image.numpy() if image.shape[2] == 3 else image[..., 0].numpy(), cmap="gray_r", vmin=0, vmax=1)
-    label, guess = (split.classes[int(shown[what][column])] for what in ("label", "guess"))
-    wrong = label != guess
-    arrow = " → " if len(label + guess) < 10 else "\n→ "
-    said = f"{label}{arrow}{guess}" if wrong else label
-    ax.set_title(said, fontsize=6.5, pad=1.5, color="C1" if wrong else "0.2")
+    if image.shape[2] == 1:
+        image = image[..., 0]  # grey pictures must have two dimensions for imshow to take the map of colours
+    ax.imshow(image.numpy(), cmap="gray_r", vmin=0, vmax=1)
+    label, guess = split.classes[int(shown["label"][column])], split.classes[int(shown["guess"][column])]
+    said, colour = label, "0.2"
+    if label != guess:
+        arrow = " → " if len(label + guess) < 10 else "\n→ "
+        said, colour = f"{label}{arrow}{guess}", "C1"
+    ax.set_title(said, fontsize=6.5, pad=1.5, color=colour)
     ax.set(xticks=[], yticks=[])
     ax.grid(False)
     ax.spines[:].set_visible(False)
@@ -197,10 +219,10 @@ def _picture(ax: Axes, split: Split, shown: dict[str, list[float]], column: int)
 def _bars(ax: Axes, rows: list[dict[str, Any]], lines: list[str], data: str) -> None:
     """How much test predictions change, by what was left out."""
     names = [*lines, "random"]
-    for place, name in enumerate(names):
+    colours = {"most": "C0", "least": "C1", "random": "0.6"}
+    for height, name in enumerate(names):
         centre, error = trials.average(_column(rows, "without", name, "change"))
-        colour = "0.6" if name == "random" else "C0" if name.startswith("most") else "C1"
-        ax.barh(place, centre, xerr=error, color=colour, height=0.7)
+        ax.barh(height, centre, xerr=error, color=colours[name.split()[0]], height=0.7)
     said = [f"{name.split()[0]} {KINDS[name.split()[1]]}" for name in lines]
     ax.set_yticks(range(len(names)), [*said, RANDOM])
     ax.invert_yaxis()

@@ -25,7 +25,7 @@ def sigmoid(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Logistic:
+class LogisticLoss:
     """Σ_i log(1 + exp(−y_i wᵀx_i)) + ½δ‖w‖² with its slope and Hessian by hand; y = ±1."""
 
     x: Array
@@ -41,9 +41,9 @@ class Logistic:
         p = sigmoid(self.x @ w)
         return (self.x * (p * (1 - p))[:, None]).T @ self.x + self.decay * np.eye(len(w))
 
-    def batch(self, rows: Sequence[int]) -> Logistic:
+    def batch(self, rows: Sequence[int]) -> LogisticLoss:
         """The same for some examples, δ in proportion."""
-        return Logistic(self.x[list(rows)], self.y[list(rows)], self.decay * len(rows) / len(self.x))
+        return LogisticLoss(self.x[list(rows)], self.y[list(rows)], self.decay * len(rows) / len(self.x))
 
 
 # Descent
@@ -122,7 +122,7 @@ def ridge(x: Array, y: Array, decay: float) -> Array:
     return np.asarray(np.linalg.lstsq(tall, np.concatenate([y, np.zeros(width)]), rcond=None)[0])
 
 
-def logistic_mode(table: Logistic) -> Array:
+def logistic_mode(table: LogisticLoss) -> Array:
     """Where ℓ is lowest, by scikit-learn's solver."""
     from sklearn.linear_model import LogisticRegression
 
@@ -134,7 +134,7 @@ def logistic_mode(table: Logistic) -> Array:
 
 
 @dataclass(frozen=True)
-class LinearSystem:
+class StateSpace:
     """x_1 ~ N(mean, cov), x_t = A x_{t−1} + N(0, Q), y_t = C x_t + N(0, R)."""
 
     mean: Array
@@ -145,7 +145,7 @@ class LinearSystem:
     noise: Array  # R
 
 
-def kalman_filter(system: LinearSystem, seen: Array) -> tuple[Array, Array]:
+def kalman_filter(system: StateSpace, seen: Array) -> tuple[Array, Array]:
     """p(x_t|y_{1:t}) with Kalman's gain K = PCᵀ(CPCᵀ + R)⁻¹: means [T, D] and covariances [T, D, D]."""
     mean, cov, means, covs = system.mean, system.cov, [], []
     for time, y in enumerate(seen):
@@ -158,7 +158,7 @@ def kalman_filter(system: LinearSystem, seen: Array) -> tuple[Array, Array]:
     return np.array(means), np.array(covs)
 
 
-def rauch_tung_striebel(system: LinearSystem, seen: Array) -> tuple[Array, Array]:
+def rauch_tung_striebel(system: StateSpace, seen: Array) -> tuple[Array, Array]:
     """p(x_t|y_{1:T}) by a pass back over the filter's answers, with gain G = P_t Aᵀ(A P_t Aᵀ + Q)⁻¹."""
     means, covs = kalman_filter(system, seen)
     for time in range(len(seen) - 2, -1, -1):

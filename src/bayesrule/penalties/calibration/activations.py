@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule.naming import unknown
-from bayesrule.priors.scales import fans
+from bayesrule.priors import fans
 
 Function: TypeAlias = Callable[[Tensor], Tensor]
 Activation: TypeAlias = str | Function | nn.Module

@@ -16,11 +16,7 @@ from bayesrule.naming import unknown
 from bayesrule.penalties.calibration.activations import Activation, neighbours
 from bayesrule.penalties.calibration.mean_field import edge_of_chaos
 from bayesrule.penalties.calibration.strengths import KINDS, Kind, Squares, kind_name
-from bayesrule.priors.base import Prior
-from bayesrule.priors.group_laplace import Layout, size, summing
-from bayesrule.priors.independent import centres
-from bayesrule.priors.product import Product
-from bayesrule.priors.scales import RULES, fans
+from bayesrule.priors import RULES, Prior, Product, centres, fans, group_laplace
 
 EDGE = "edge-of-chaos"
 REST = Squares()  # of biases, normalisation layers and embeddings
@@ -42,7 +38,7 @@ class Calibrated(Prior):
     strengths: Mapping[str, float]
     means: Mapping[str, float]
     shapes: Mapping[str, tuple[int, ...]]
-    layouts: Mapping[str, Layout]
+    layouts: Mapping[str, group_laplace.Layout]
 
     @cached_property
     def prior(self) -> Prior:
@@ -102,7 +98,7 @@ class Calibrated(Prior):
     def _kind(self, name: str) -> Kind:
         return KINDS[self.kind] if name in self.layouts else REST
 
-    def _layout(self, name: str) -> Layout:
+    def _layout(self, name: str) -> group_laplace.Layout:
         return self.layouts.get(name, (1, 1))
 
     def _check(self, named: Mapping[str, Tensor], whole: bool = True) -> None:
@@ -166,10 +162,10 @@ def calibrate(
 def _calibrated(model: nn.Module, kind: str, rule: str, variances: Mapping[str, float]) -> Calibrated:
     """λ of each parameter for its variance, which is one where none is given."""
     layers, named = owners(model), parameters(model)
-    layouts = {name: KINDS[kind].layout(layers[name]) for name in summing(model)}
+    layouts = {name: KINDS[kind].layout(layers[name]) for name in group_laplace.summing(model)}
     strengths = {name: REST.strength(variances.get(name, 1.0), 1) for name in named}
     for name, where in layouts.items():
-        strengths[name] = KINDS[kind].strength(variances[name], size(named[name], where))
+        strengths[name] = KINDS[kind].strength(variances[name], group_laplace.size(named[name], where))
     means = {name: float(mean) for name, mean in centres(model).items()}
     shapes = {name: tuple(w.shape) for name, w in named.items()}
     return Calibrated(kind, rule, strengths, means, shapes, layouts)
@@ -178,7 +174,7 @@ def _calibrated(model: nn.Module, kind: str, rule: str, variances: Mapping[str, 
 def _by_rule(model: nn.Module, rule: str) -> dict[str, float]:
     """The variance of each weight under a rule of fans."""
     layers, found = owners(model), {}
-    for name, w in summing(model).items():
+    for name, w in group_laplace.summing(model).items():
         pair = fans(layers[name], w)
         assert pair is not None
         found[name] = RULES[rule](*pair)

@@ -15,11 +15,7 @@ from torch.optim import Optimizer
 from bayesrule.modules import parameters
 from bayesrule.naming import unknown
 from bayesrule.penalties.calibration.calibrated import examples
-from bayesrule.priors.base import Prior
-from bayesrule.priors.flat import Flat
-from bayesrule.priors.gaussian import Gaussian
-from bayesrule.priors.product import Product
-from bayesrule.priors.scales import scales
+from bayesrule.priors import Flat, Gaussian, Prior, Product, scales
 
 REDUCTIONS = ("mean", "sum")
 DECOUPLED = {"AdamW", "Adafactor", "Muon", "NAdamW", "SGDW"}  # optimisers that shrink weights beside the gradient
@@ -30,7 +26,7 @@ HEADER = ("parameter", "decay", "prior std", "fan-in std", "kaiming std", "std n
 
 
 @dataclass(frozen=True)
-class Row:
+class DecayOfParameter:
     """What weight decay says of one parameter.
 
     decay: of the parameter's group. scale: the standard deviation of the prior it stands for, infinite without decay.
@@ -60,7 +56,7 @@ class Row:
     def verdict(self) -> str:
         """The ratio in words.
 
-        >>> Row("weight", 1e-4, 5.0, 0.1, 0.14, 0.1, 0.25).verdict
+        >>> DecayOfParameter("weight", 1e-4, 5.0, 0.1, 0.14, 0.1, 0.25).verdict
         'far wider than the start: weights 50 times as large cost next to nothing'
         """
         if math.isinf(self.scale):
@@ -81,7 +77,7 @@ class Explanation:
     rows: one for each trainable parameter. notes: what to mind when reading them.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[DecayOfParameter, ...]
     notes: tuple[str, ...]
 
     @property
@@ -95,7 +91,7 @@ class Explanation:
         return Product.of((normal, list(decayed)), (Flat(), rest))
 
     @property
-    def far(self) -> tuple[Row, ...]:
+    def far(self) -> tuple[DecayOfParameter, ...]:
         """The rows whose prior is far from the initialisation."""
         return tuple(row for row in self.rows if row.is_far)
 
@@ -109,7 +105,7 @@ class Explanation:
         return "\n".join([*lines, *self.notes])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: DecayOfParameter) -> tuple[str, ...]:
     numbers = (row.decay, row.scale, row.fan_in, row.kaiming, row.found, row.ratio, row.matching)
     return row.parameter, *(f"{number:.3g}" for number in numbers), row.verdict
 
@@ -147,14 +143,14 @@ def explain(
     factor = count if loss_reduction == "mean" else 1
     decays = _decays(decay, named)
     sizes = _sizes(decay, named) if isinstance(decay, Optimizer) else {}
-    fan_in, kaiming = scales("fan-in", model), scales("kaiming", model)
+    fan_in, kaiming = scales.scales("fan-in", model), scales.scales("kaiming", model)
     rows = []
     for name, w in named.items():
         precision = factor * sizes.get(name, 1.0)
         scale = (precision * decays[name]) ** -0.5 if decays[name] > 0 else math.inf
         root = float(w.detach().double().square().mean().sqrt())
         matching = 1 / (precision * fan_in[name] ** 2)
-        rows.append(Row(name, decays[name], scale, fan_in[name], kaiming[name], root, matching))
+        rows.append(DecayOfParameter(name, decays[name], scale, fan_in[name], kaiming[name], root, matching))
     return Explanation(tuple(rows), tuple(_notes(decay, named, loss_reduction, count, sizes)))
 
 

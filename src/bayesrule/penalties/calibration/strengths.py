@@ -19,17 +19,14 @@ from torch import Tensor, nn
 
 from bayesrule.naming import unknown
 from bayesrule.penalties.functions import L1, L2, GroupLasso
-from bayesrule.priors.base import Prior
-from bayesrule.priors.gaussian import Gaussian
-from bayesrule.priors.group_laplace import GroupLaplace, Layout, draw, layout, norms
-from bayesrule.priors.laplace import Laplace
+from bayesrule.priors import Gaussian, GroupLaplace, Laplace, Prior, group_laplace
 
 
 class Kind(ABC):
     """What a penalty says of the weights of a layer."""
 
     @abstractmethod
-    def layout(self, layer: nn.Module) -> Layout:
+    def layout(self, layer: nn.Module) -> group_laplace.Layout:
         """Where the groups of the layer's weight are, for a penalty that has groups."""
 
     @abstractmethod
@@ -37,15 +34,19 @@ class Kind(ABC):
         """λ for which a weight has this variance, in a group of n."""
 
     @abstractmethod
-    def amount(self, w: Tensor, where: Layout) -> Tensor:
+    def amount(self, w: Tensor, where: group_laplace.Layout) -> Tensor:
         """The penalty at w, without its factor."""
 
     @abstractmethod
-    def draw(self, like: Tensor, where: Layout, strength: float, generator: torch.Generator | None) -> Tensor:
+    def draw(
+        self, like: Tensor, where: group_laplace.Layout, strength: float, generator: torch.Generator | None
+    ) -> Tensor:
         """A weight from the prior."""
 
     @abstractmethod
-    def prior(self, strengths: Mapping[str, float], means: Mapping[str, float], layouts: Mapping[str, Layout]) -> Prior:
+    def prior(
+        self, strengths: Mapping[str, float], means: Mapping[str, float], layouts: Mapping[str, group_laplace.Layout]
+    ) -> Prior:
         """The prior of some weights, normalised."""
 
 
@@ -53,24 +54,26 @@ class Kind(ABC):
 class Squares(Kind):
     """λ‖w‖²."""
 
-    def layout(self, layer: nn.Module) -> Layout:
+    def layout(self, layer: nn.Module) -> group_laplace.Layout:
         """Any: there are no groups."""
-        return layout(layer, outgoing=False)
+        return group_laplace.layout(layer, outgoing=False)
 
     def strength(self, variance: float, n: int) -> float:
         """1/(2v)."""
         return 0.5 / variance
 
-    def amount(self, w: Tensor, where: Layout) -> Tensor:
+    def amount(self, w: Tensor, where: group_laplace.Layout) -> Tensor:
         """‖w‖²."""
         return w.square().sum()
 
-    def draw(self, like: Tensor, where: Layout, strength: float, generator: torch.Generator | None) -> Tensor:
+    def draw(
+        self, like: Tensor, where: group_laplace.Layout, strength: float, generator: torch.Generator | None
+    ) -> Tensor:
         """N(0, 1/(2λ))."""
         return torch.randn(like.shape, generator=generator, dtype=like.dtype) * (2 * strength) ** -0.5
 
     def prior(
-        self, strengths: Mapping[str, float], means: Mapping[str, float], layouts: Mapping[str, Layout]
+        self, strengths: Mapping[str, float], means: Mapping[str, float], layouts: Mapping[str, group_laplace.Layout]
     ) -> Gaussian:
         """Normal."""
         return Gaussian({name: (2 * s) ** -0.5 for name, s in strengths.items()}, means)
@@ -80,25 +83,27 @@ class Squares(Kind):
 class Sizes(Kind):
     """λ‖w‖₁."""
 
-    def layout(self, layer: nn.Module) -> Layout:
+    def layout(self, layer: nn.Module) -> group_laplace.Layout:
         """Any: there are no groups."""
-        return layout(layer, outgoing=False)
+        return group_laplace.layout(layer, outgoing=False)
 
     def strength(self, variance: float, n: int) -> float:
         """√(2/v)."""
         return math.sqrt(2 / variance)
 
-    def amount(self, w: Tensor, where: Layout) -> Tensor:
+    def amount(self, w: Tensor, where: group_laplace.Layout) -> Tensor:
         """‖w‖₁."""
         return w.abs().sum()
 
-    def draw(self, like: Tensor, where: Layout, strength: float, generator: torch.Generator | None) -> Tensor:
+    def draw(
+        self, like: Tensor, where: group_laplace.Layout, strength: float, generator: torch.Generator | None
+    ) -> Tensor:
         """Laplace(1/λ), as the difference of two exponentials."""
         first, second = (torch.empty(like.shape, dtype=like.dtype).exponential_(generator=generator) for _ in range(2))
         return (first - second) / strength
 
     def prior(
-        self, strengths: Mapping[str, float], means: Mapping[str, float], layouts: Mapping[str, Layout]
+        self, strengths: Mapping[str, float], means: Mapping[str, float], layouts: Mapping[str, group_laplace.Layout]
     ) -> Laplace:
         """Laplace's."""
         return Laplace({name: 1 / s for name, s in strengths.items()}, means)
@@ -110,24 +115,26 @@ class Norms(Kind):
 
     outgoing: bool = False
 
-    def layout(self, layer: nn.Module) -> Layout:
+    def layout(self, layer: nn.Module) -> group_laplace.Layout:
         """A group for each neuron."""
-        return layout(layer, self.outgoing)
+        return group_laplace.layout(layer, self.outgoing)
 
     def strength(self, variance: float, n: int) -> float:
         """√((n + 1)/v)."""
         return math.sqrt((n + 1) / variance)
 
-    def amount(self, w: Tensor, where: Layout) -> Tensor:
+    def amount(self, w: Tensor, where: group_laplace.Layout) -> Tensor:
         """Σ_g ‖w_g‖₂."""
-        return norms(w, where).sum()
+        return group_laplace.norms(w, where).sum()
 
-    def draw(self, like: Tensor, where: Layout, strength: float, generator: torch.Generator | None) -> Tensor:
+    def draw(
+        self, like: Tensor, where: group_laplace.Layout, strength: float, generator: torch.Generator | None
+    ) -> Tensor:
         """Directions at random, radii from Gamma(n, rate λ)."""
-        return draw(like, where, generator) / strength
+        return group_laplace.draw(like, where, generator) / strength
 
     def prior(
-        self, strengths: Mapping[str, float], means: Mapping[str, float], layouts: Mapping[str, Layout]
+        self, strengths: Mapping[str, float], means: Mapping[str, float], layouts: Mapping[str, group_laplace.Layout]
     ) -> GroupLaplace:
         """Group Laplace."""
         scales = {name: 1 / s for name, s in strengths.items()}

@@ -19,12 +19,11 @@ from bayesrule.penalties.equivalence.numeric import numerically, unresolved
 from bayesrule.penalties.equivalence.radial import Radial
 from bayesrule.penalties.equivalence.recognition import polynomial
 from bayesrule.penalties.equivalence.verdicts import Verdict
-from bayesrule.penalties.functions import GroupLasso, Penalty, Sum, penalty
+from bayesrule.penalties.functions import GroupLasso, Penalty, PenaltySum, penalty
 from bayesrule.penalties.terms import Missing, Terms
 from bayesrule.penalties.translations import Gaussian as GaussianFamily
 from bayesrule.penalties.translations import PointMass, Translation
-from bayesrule.priors.gaussian import Gaussian
-from bayesrule.priors.laplace import Laplace
+from bayesrule.priors import Gaussian, Laplace
 
 Answer = Implied | Radial | Verdict
 NONE = Drift(0.0, 0.0, 0.0, 0.0)
@@ -62,7 +61,7 @@ def prior_of(given: Penalty | Callable[..., Any], family: Translation, points: i
             return _grouped(r, family)
         if isinstance(family, PointMass):
             return _at_a_point(r)
-        form = _form(r, family.scales[0])
+        form = _decomposed(r, family.scales[0])
         if form.kink and family.order > 1:
             return _kinked(abs(form.kink), family, 1)
         if form.kink or form.rest:
@@ -79,7 +78,7 @@ def _require_family(family: object) -> None:
         )
 
 
-class Form(NamedTuple):
+class Decomposition(NamedTuple):
     """A penalty at one ν: powers and waves, a kink, and parts that are neither; whether powers were fitted."""
 
     terms: Terms
@@ -88,7 +87,7 @@ class Form(NamedTuple):
     fitted: bool
 
 
-def _form(r: Penalty, nu: float) -> Form:
+def _decomposed(r: Penalty, nu: float) -> Decomposition:
     total, kink, rest, fitted = Terms(), 0.0, [], False
     for part in r.parts:
         form = part.closed(nu)
@@ -98,7 +97,7 @@ def _form(r: Penalty, nu: float) -> Form:
             rest.append(part)
         else:
             total, kink = total + replace(form, kink=0.0), kink + form.kink
-    return Form(total, kink, rest, fitted)
+    return Decomposition(total, kink, rest, fitted)
 
 
 def _checked(part: Penalty, mu: Tensor, nu: float) -> Tensor:
@@ -110,7 +109,7 @@ def _checked(part: Penalty, mu: Tensor, nu: float) -> Tensor:
     return values
 
 
-def _exactly(form: Form, r: Penalty, family: Translation) -> Answer:
+def _exactly(form: Decomposition, r: Penalty, family: Translation) -> Answer:
     """A in closed form at the smallest ν, held against the penalty at all ν."""
     nu = family.scales[0]
     try:
@@ -165,11 +164,11 @@ def _completion(prior: Implied, r: Penalty, family: Translation) -> Callable[[fl
 
 def _at_a_point(r: Penalty) -> Answer:
     """α = exp(−r)/κ."""
-    form = _form(r, 1.0)
+    form = _decomposed(r, 1.0)
     terms = replace(form.terms, kink=form.kink).times(-1)
     if not form.rest:
         return _judged(_named(terms, form.fitted), NONE, r, PointMass())
-    rest = Sum(tuple(form.rest))
+    rest = PenaltySum(tuple(form.rest))
     place = locate(lambda x: -r(x, 1.0))
     if not math.isfinite(place.width):
         return verdicts.not_integrable(tail(lambda x: -r(x, 1.0), Place(0.0, 1.0)))

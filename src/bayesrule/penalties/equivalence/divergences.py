@@ -13,11 +13,7 @@ from bayesrule.penalties.equivalence.implied import Implied
 from bayesrule.penalties.functions import Penalty, Scales, paired
 from bayesrule.penalties.terms import Terms
 from bayesrule.penalties.translations import PointMass, Translation
-from bayesrule.priors.base import Prior
-from bayesrule.priors.flat import Flat
-from bayesrule.priors.gaussian import Gaussian
-from bayesrule.priors.laplace import Laplace
-from bayesrule.priors.mixture import ScaleMixture
+from bayesrule.priors import Flat, Gaussian, Laplace, Prior, ScaleMixture
 
 AT_ONCE = 2**17  # numbers of a quadrature without gradients: they stay in the cache
 

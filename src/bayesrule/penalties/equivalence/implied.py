@@ -16,9 +16,7 @@ from bayesrule.penalties.equivalence.lines import Place, Table, line, locate, ta
 from bayesrule.penalties.terms import Terms, Wave
 from bayesrule.penalties.translations import Gaussian as GaussianFamily
 from bayesrule.penalties.translations.base import inverted
-from bayesrule.priors.base import Prior
-from bayesrule.priors.gaussian import Gaussian
-from bayesrule.priors.laplace import Laplace
+from bayesrule.priors import Gaussian, Laplace, Prior
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -144,7 +142,7 @@ class Implied(Prior):
         if self.table is not None:
             return None
         expected = self.terms.expectation(GaussianFamily(), mean.double(), std.double())
-        entropy = GaussianFamily().disorder() + std.double().log()
+        entropy = GaussianFamily().unit_entropy() + std.double().log()
         return (self.log_normaliser - entropy - expected).sum().to(mean.dtype)
 
     def plot(self) -> Figure:

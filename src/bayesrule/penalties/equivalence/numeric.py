@@ -15,7 +15,7 @@ from bayesrule.penalties.equivalence.drift import Drift, drift
 from bayesrule.penalties.equivalence.implied import Implied
 from bayesrule.penalties.equivalence.lines import Place, Table, cubic, locate, reach, tail
 from bayesrule.penalties.equivalence.verdicts import Verdict, not_integrable, too_fine, too_rough, too_smooth
-from bayesrule.penalties.functions import Penalty, Sum
+from bayesrule.penalties.functions import Penalty, PenaltySum
 from bayesrule.penalties.terms import Missing, Terms
 from bayesrule.penalties.translations import Translation
 
@@ -77,7 +77,7 @@ def _split(penalty: Penalty, family: Translation, nu: float) -> tuple[Terms, Pen
             closed = closed + (form or Terms(kink=1.0)).times(-1).deconvolved(family, nu)
         except Missing:
             others.append(part)
-    return closed, Sum(tuple(others))
+    return closed, PenaltySum(tuple(others))
 
 
 def _roughness(found: Deconvolved, rest: Penalty, family: Translation, points: int) -> Verdict | None:

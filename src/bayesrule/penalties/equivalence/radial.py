@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from bayesrule.priors.base import Prior
-from bayesrule.priors.group_laplace import GroupLaplace, draw, log_normaliser
+from bayesrule.priors import GroupLaplace, Prior, group_laplace
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,9 @@ class Radial(Prior):
 
     def log_density(self, w: Tensor) -> Tensor:
         """log α of groups w [..., n]."""
-        return -self.factor * torch.linalg.vector_norm(w, dim=-1) - log_normaliser(w.shape[-1], 1 / self.factor)
+        return -self.factor * torch.linalg.vector_norm(w, dim=-1) - group_laplace.log_normaliser(
+            w.shape[-1], 1 / self.factor
+        )
 
     def variance(self, size: int) -> float:
         """(n + 1)/factor²: of one weight in a group of n."""
@@ -42,7 +43,7 @@ class Radial(Prior):
 
     def sample(self, count: int, size: int, generator: torch.Generator | None = None) -> Tensor:
         """Groups [count, size]: a direction at random times a length that is Gamma(n, rate factor)."""
-        return draw(torch.empty(count, size, dtype=torch.float64), (1, 1), generator) / self.factor
+        return group_laplace.draw(torch.empty(count, size, dtype=torch.float64), (1, 1), generator) / self.factor
 
     def resolve(self, module: nn.Module) -> Prior:
         """`GroupLaplace` on the groups of the module; what is in none, such as biases, is normal."""

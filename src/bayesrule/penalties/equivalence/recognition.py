@@ -14,7 +14,7 @@ from bayesrule.penalties.terms import Terms
 DEGREE = 12
 ROUNDING = 1e-13  # relative to 1 + |f|
 
-Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 def polynomial(function: Callable[[Tensor], Tensor]) -> Terms | None:
@@ -34,17 +34,17 @@ def polynomial(function: Callable[[Tensor], Tensor]) -> Terms | None:
     return None if powers is None or not _holds(function, powers, place) else _in_powers_of_x(powers, place)
 
 
-def _sides(low: float, high: float, count: int) -> Numbers:
+def _sides(low: float, high: float, count: int) -> Array:
     side = np.geomspace(low, high, count)
     return np.concatenate([-side[::-1], [0.0], side])
 
 
-def _values(function: Callable[[Tensor], Tensor], place: Place, u: Numbers) -> Numbers:
-    found: Numbers = function(torch.from_numpy(place.centre + place.width * u)).numpy()
+def _values(function: Callable[[Tensor], Tensor], place: Place, u: Array) -> Array:
+    found: Array = function(torch.from_numpy(place.centre + place.width * u)).numpy()
     return found
 
 
-def _fitted(function: Callable[[Tensor], Tensor], place: Place) -> Numbers | None:
+def _fitted(function: Callable[[Tensor], Tensor], place: Place) -> Array | None:
     """Coefficients of powers of u = (x − centre)/width; those that only fit rounding are zero."""
     u = _sides(0.03, 30, 50)
     values = _values(function, place, u)
@@ -64,7 +64,7 @@ def _fitted(function: Callable[[Tensor], Tensor], place: Place) -> Numbers | Non
     return powers
 
 
-def _holds(function: Callable[[Tensor], Tensor], powers: Numbers, place: Place) -> bool:
+def _holds(function: Callable[[Tensor], Tensor], powers: Array, place: Place) -> bool:
     """At other places, each to rounding, out to 300 widths."""
     u = _sides(0.05, 300, 61)
     values, fitted = _values(function, place, u), np.polynomial.polynomial.polyval(u, powers)
@@ -72,7 +72,7 @@ def _holds(function: Callable[[Tensor], Tensor], powers: Numbers, place: Place) 
     return bool(np.isfinite(values).all() and (np.abs(values - fitted) < 100 * ROUNDING * sizes).all())
 
 
-def _in_powers_of_x(powers: Numbers, place: Place) -> Terms:
+def _in_powers_of_x(powers: Array, place: Place) -> Terms:
     scaled = np.polynomial.Polynomial(powers / place.width ** np.arange(len(powers)))
     plain = scaled(np.polynomial.Polynomial([-place.centre, 1.0])).coef if place.centre else scaled.coef
     return Terms(tuple(float(c) for c in np.trim_zeros(plain, "b")) or (0.0,))

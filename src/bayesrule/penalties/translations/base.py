@@ -82,7 +82,7 @@ class Translation(ABC):
     def entropy(self, scale: Scale | None = None) -> Scale:
         """−∫ β_{0,ν} log β_{0,ν}."""
         nu = self.chosen(scale)
-        return self.disorder() + (nu.log() if isinstance(nu, Tensor) else math.log(nu))
+        return self.unit_entropy() + (nu.log() if isinstance(nu, Tensor) else math.log(nu))
 
     def moment(self, order: int, scale: Scale | None = None) -> Scale:
         """E x^order; inf where it does not exist."""
@@ -116,7 +116,7 @@ class Translation(ABC):
         """The characteristic function at ν = 1."""
 
     @abstractmethod
-    def disorder(self) -> float:
+    def unit_entropy(self) -> float:
         """The entropy at ν = 1."""
 
     @abstractmethod

@@ -25,7 +25,7 @@ class Gaussian(Translation):
         """exp(−½k²)."""
         return (-0.5 * k.square()).exp()
 
-    def disorder(self) -> float:
+    def unit_entropy(self) -> float:
         """½ log 2πe."""
         return 0.5 * math.log(2 * math.pi * math.e)
 
@@ -63,7 +63,7 @@ class Laplace(Translation):
         """1/(1 + k²)."""
         return 1 / (1 + k.square())
 
-    def disorder(self) -> float:
+    def unit_entropy(self) -> float:
         """1 + log 2."""
         return 1 + math.log(2)
 
@@ -106,7 +106,7 @@ class Uniform(Translation):
         """sin(k)/k."""
         return torch.sinc(k / math.pi)
 
-    def disorder(self) -> float:
+    def unit_entropy(self) -> float:
         """log 2."""
         return math.log(2)
 
@@ -145,7 +145,7 @@ class Logistic(Translation):
         safe = z.clamp(min=1e-4)
         return torch.where(z < 1e-4, 1 - z.square() / 6, 2 * safe * (-safe).exp() / -torch.expm1(-2 * safe))
 
-    def disorder(self) -> float:
+    def unit_entropy(self) -> float:
         """2."""
         return 2.0
 
@@ -196,7 +196,7 @@ class Student(Translation):
         bessel = torch.logsumexp(inside, -1) + math.log(float(t[1])) - z
         return (bessel + a * z.log() + (1 - a) * math.log(2) - math.lgamma(a)).exp()
 
-    def disorder(self) -> float:
+    def unit_entropy(self) -> float:
         """(a + ½)(ψ(a + ½) − ψ(a)) + log √df B(a, ½) with a = df/2."""
         a = self.df / 2
         half, whole = torch.special.digamma(torch.tensor([a + 0.5, a], dtype=torch.float64)).tolist()
@@ -242,7 +242,7 @@ class PointMass(Translation):
         """1."""
         return torch.ones_like(k)
 
-    def disorder(self) -> float:
+    def unit_entropy(self) -> float:
         """0 by convention; the limit is −inf, which no penalty can say."""
         return 0.0
 

@@ -18,7 +18,7 @@ COUNT = 4001  # points of a density that is known by its numbers
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers(Translation):
+class Discretised(Translation):
     """A shape that is known by points and weights: expectations are sums."""
 
     order: ClassVar[float] = math.nan
@@ -34,7 +34,7 @@ class Numbers(Translation):
         angles = k[..., None] * x
         return torch.complex(angles.cos() @ weights, angles.sin() @ weights)
 
-    def disorder(self) -> float:
+    def unit_entropy(self) -> float:
         """−Σ_i weight_i log β(x_i)."""
         x, weights = self.points
         logs = self.shape(x)
@@ -55,7 +55,7 @@ class Numbers(Translation):
 
 
 @dataclass(frozen=True, eq=False)
-class Density(Numbers):
+class Density(Discretised):
     """The family of a log-density log β(x), normalised here; the shape at ν = 1, in units of one.
 
     ``function``: of x alone, or of x and μ, and then it must depend on x − μ only. ``reach``: how far it is looked at.
@@ -107,7 +107,7 @@ class Density(Numbers):
 
 
 @dataclass(frozen=True, eq=False)
-class Characteristic(Numbers):
+class Characteristic(Discretised):
     """The family of a characteristic function φ(k) = E exp(ikx) at ν = 1; the density is its Fourier transform.
 
     ``function``: of k ≥ 0, real or complex. ``reach``: the density is taken to be zero further out.
@@ -160,7 +160,7 @@ class Characteristic(Numbers):
 
 
 @dataclass(frozen=True, eq=False)
-class Samples(Numbers):
+class Samples(Discretised):
     """The family whose shape is that of draws, smoothed: a normal of Silverman's width about each.
 
     Draws of 1-D values about their own location; ν multiplies them. Frequencies at which the draws are noise, above

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bayesrule.rule.algorithms.binary import bayesbinn, dropout, signs, straight_through
 from bayesrule.rule.algorithms.chain import Chain
 from bayesrule.rule.algorithms.descent import Scaled, adam, gradient_descent, newton, rmsprop
-from bayesrule.rule.algorithms.latent import Mixture, Regression, Topics
+from bayesrule.rule.algorithms.latent import MixtureOfNormals, Regression, Topics
 from bayesrule.rule.algorithms.messages import posterior, sweep
 from bayesrule.rule.algorithms.quadratic import laplace, ridge
 from bayesrule.rule.algorithms.search import evolution, exponential_weights, homotopy, newton_ensemble
@@ -18,7 +18,7 @@ __all__ = [
     "Chain",
     "HiddenMarkov",
     "LinearSystem",
-    "Mixture",
+    "MixtureOfNormals",
     "Regression",
     "Scaled",
     "Topics",

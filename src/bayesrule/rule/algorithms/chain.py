@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bayesrule.families.base import Family, Natural, refuse
+from bayesrule.families import Family, Natural
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,11 @@ class Chain(Family):
     def natural(self, expectation: Natural) -> Natural:
         """q = Π_t p(z_t, z_{t+1}) / Π_{1<t<T} p(z_t)."""
         single, pairs = expectation
+        if len(single) == 1:  # no pairs: the classes themselves
+            return single.log(), pairs.log()
         inner = -single.log()
         inner[0], inner[-1] = 0, 0
-        return inner if len(single) > 1 else single.log(), pairs.log()
+        return inner, pairs.log()
 
     def mean(self, natural: Natural) -> Tensor:
         """p(z_t), [T, K]."""
@@ -82,7 +84,8 @@ class Chain(Family):
     def _check_domain(self, natural: Natural) -> None:
         length, classes = natural[0].shape
         shape = (length - 1, classes, classes)
-        refuse(natural[1].shape == shape, f"{self.title}: pairs must have the shape {shape}, not {natural[1].shape}")
+        if natural[1].shape != shape:
+            raise ValueError(f"{self.title}: pairs must have the shape {shape}, not {natural[1].shape}")
 
 
 def log(probabilities: Tensor) -> Tensor:

@@ -25,7 +25,9 @@ def gradient_descent(loss: LossLike | None = None, rate: Scheduled = 0.1, covari
     >>> trace.natural().flatten()
     tensor([4., 2., 1.])
     """
-    family = GaussianMean() if covariance is None else GaussianMean(covariance)
+    family = GaussianMean()
+    if covariance is not None:
+        family = GaussianMean(covariance)
     return Rule(family, loss, how="local", rate=rate)
 
 
@@ -58,21 +60,24 @@ class Scaled:
     damping: float  # δ
     corrected: bool
 
-    def start(self, mean: Tensor) -> Moments:
+    def start(self, mean: Tensor) -> ScaledState:
         """Before the first step."""
-        return Moments(mean, torch.full_like(mean, FLAT), torch.zeros_like(mean))
+        return ScaledState(mean, torch.full_like(mean, FLAT), torch.zeros_like(mean))
 
-    def step(self, now: Moments, loss: LossLike) -> Moments:
+    def step(self, now: ScaledState, loss: LossLike) -> ScaledState:
         """One step of each of the two rules."""
         precision = self._precision(now, loss)
         done = now.step + 1
-        first, second = (1 - self.momentum**done, 1 - self.average**done) if self.corrected else (1.0, 1.0)
+        first, second = 1.0, 1.0
+        if self.corrected:
+            first, second = 1 - self.momentum**done, 1 - self.average**done
+        # Adam's r/(1 − β₁ᵗ) goes into the covariance, since the rule's momentum is the heavy ball without it.
         family = GaussianMean(1 / (((precision / second).sqrt() + self.damping) * first))
         rule = Rule(family, loss, how="local", rate=self.rate * (1 - self.momentum), momentum=self.momentum)
         after = rule.step(State(family.of(now.mean), (now.velocity,), now.step))
-        return Moments(family.mean(after.natural), precision, after.velocity[0], done)
+        return ScaledState(family.mean(after.natural), precision, after.velocity[0], done)
 
-    def _precision(self, now: Moments, loss: LossLike) -> Tensor:
+    def _precision(self, now: ScaledState, loss: LossLike) -> Tensor:
         rule = Rule(DiagonalGaussian(), squared(loss), how="local", rate=1 - self.average)
         after = rule.step(rule.start(DiagonalGaussian.of(now.mean, 1 / now.precision)))
         return (-2 * after.natural[1]).clamp_min(FLAT)
@@ -86,7 +91,7 @@ class Scaled:
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class ScaledState:
     """Mean, running squared gradient, and the last change of the mean's natural parameter, −αr."""
 
     mean: Tensor

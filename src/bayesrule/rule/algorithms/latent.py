@@ -34,7 +34,7 @@ def likeliest(counts: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
+class MixtureOfNormals:
     """Σ_k w_k N(x; m_k, v_k) on the line: weights, means and variances, [K] each."""
 
     weights: Tensor
@@ -48,7 +48,7 @@ class Mixture:
         found = posterior(Categorical(), lambda mean: (whole(mean[0]) * cost).sum(), start)
         return Categorical().mean(found)
 
-    def step(self, x: Tensor) -> Mixture:
+    def step(self, x: Tensor) -> MixtureOfNormals:
         """Expectation maximisation, one round: ρ = 1 for the classes, then for weights, means and precisions.
 
         q is Dirichlet, Gaussian and Gamma, priors are flat, and each is read at its mode: the local approximation.
@@ -63,7 +63,7 @@ class Mixture:
         squares = (shares * (x[:, None] - means).square()).sum(0)
         flat = (torch.zeros_like(totals), -torch.ones_like(totals))
         shape, rate = posterior(Gamma(), lambda mean: 0.5 * (squares * mean[1] - totals * mean[0]).sum(), flat)
-        return Mixture(likeliest(totals), means, -rate / shape)
+        return MixtureOfNormals(likeliest(totals), means, -rate / shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,10 @@ class Regression:
         residual = self.y @ self.y - 2 * (self.y @ self.x) @ w[0] + (self.x.mT @ self.x * w[1]).sum()
         data = 0.5 * (tau[1] * residual - count * tau[0])
         prior = 0.5 * (alpha[1] * w[1].diagonal().sum() - width * alpha[0])
-        return data + prior + sum(self.rate * mean[1] - (self.shape - 1) * mean[0] for mean in (alpha, tau))
+        hyper = torch.zeros_like(prior)
+        for mean in (alpha, tau):
+            hyper = hyper + (self.rate * mean[1] - (self.shape - 1) * mean[0])
+        return data + prior + hyper
 
 
 @dataclass(frozen=True)

@@ -44,5 +44,7 @@ def laplace(loss: LossLike, start: Tensor, steps: int = 100, near: float = 1e-12
 
 def _still(state: State, near: float) -> bool:
     """Whether the last step moved no part of λ by more than ``near`` of its largest entry."""
-    pairs = zip(state.natural, state.velocity, strict=True)
-    return all(float(moved.abs().max()) <= near * float(part.abs().max()) for part, moved in pairs)
+    for part, moved in zip(state.natural, state.velocity, strict=True):
+        if float(moved.abs().max()) > near * float(part.abs().max()):
+            return False
+    return True

@@ -41,14 +41,15 @@ class LinearSystem:
         Each filtered q, moved on by A and Q (the sum rule of probability, the only thing beyond the rule), is the prior
         of the next.
         """
-        found, prior = [], (self.mean, self.cov)
+        means, covs, prior = [], [], (self.mean, self.cov)
         for y in seen:
             natural = FullGaussian.of(*prior)
             rule = Rule(FullGaussian(), partial(self.surprise, y=y), natural, how="local", rate=1.0)
             mean, cov = FullGaussian.mean_and_covariance(rule.step(rule.start(natural)).natural)
-            found.append((mean, cov))
+            means.append(mean)
+            covs.append(cov)
             prior = self.move @ mean, self.move @ cov @ self.move.mT + self.drift
-        return Moments(*(torch.stack(parts) for parts in zip(*found, strict=True)))
+        return Moments(torch.stack(means), torch.stack(covs))
 
     def smooth(self, seen: Tensor) -> Moments:
         """p(x_t|y_{1:T}): one step of ρ = 1 for a full Gaussian over the whole path; its marginals are the answer."""
@@ -64,12 +65,15 @@ class LinearSystem:
         state = rule.step(rule.start(FullGaussian.of(identity[0], identity)))
         mean, cov = FullGaussian.mean_and_covariance(state.natural)
         blocks = cov.reshape(length, width, length, width)
-        return Moments(mean.reshape(length, width), torch.stack([blocks[t, :, t] for t in range(length)]))
+        marginals = torch.stack([blocks[t, :, t] for t in range(length)])
+        return Moments(mean.reshape(length, width), marginals)
 
     def surprise(self, x: Tensor, y: Tensor) -> Tensor:
         """−log p(y|x) up to a constant, one number a point."""
         residual = y - x @ self.look.mT
-        return _halved_square(residual if residual.ndim == 3 else residual[:, None], self.noise)
+        if residual.ndim == 2:  # points at one time: a path of length one
+            residual = residual[:, None]
+        return _halved_square(residual, self.noise)
 
 
 class Moments(NamedTuple):
@@ -117,4 +121,4 @@ class HiddenMarkov:
         """
         beliefs = forward_backward(self.first, self.move, self.show[:, symbols].mT)
         seen = torch.zeros_like(self.show).index_add(1, symbols, beliefs.single.mT)
-        return HiddenMarkov(*(likeliest(counts) for counts in (beliefs.single[0], beliefs.pairs.sum(0), seen)))
+        return HiddenMarkov(likeliest(beliefs.single[0]), likeliest(beliefs.pairs.sum(0)), likeliest(seen))
