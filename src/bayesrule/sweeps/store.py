@@ -3,20 +3,24 @@
 A sweep of T trials has T *places*, 0 to T − 1. What is drawn for a place, and the seed that it is trained with, are
 functions of (seed, place); for TPE of the trials before it, too. Whoever is free puts the first free place into the
 queue of the study and takes a trial from there, which Optuna gives to one worker only. Should two have put in the same
-place, the trial with the higher number is dropped. Optuna's heartbeat finds trials whose worker died, and puts them
-back into the queue: so no place is done twice, from however many processes and machines, and none is lost.
+place, the trial with the higher number is dropped. A trial whose worker died is failed, which frees its place: so no
+place is done twice, from however many processes and machines, and none is lost.
+
+A dead worker is found in three ways. On the same machine its process is gone, which is seen at once. On another one
+Optuna's heartbeat stops. And a worker that died before its first heartbeat never signed the trial that it took.
 
 Only this module needs Optuna.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,7 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, TPESampler
-from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
+from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
@@ -34,6 +38,7 @@ BEAT = 15  # seconds between signs of life
 GRACE = 60  # seconds without one after which a worker counts as dead
 FEWEST = 10  # trials of which one can be the best tenth
 SETTINGS, PLACE, OUTCOME = "bayesrule", "place", "outcome"
+QUEUED_BY, TAKEN_BY = "queued by", "taken by"  # workers of a trial: who put it into the queue, who trains it
 DRAWS, TRAINING = range(2)  # what a seed is for
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 TAKEN = (*DONE, TrialState.RUNNING, TrialState.WAITING)
@@ -89,7 +94,8 @@ def opened(url: str | None, name: str, sampler: str, seed: int, ranges: Mapping[
         storage = None if url is None else _connect(url)
         try:
             drawn = Draws(sampler, seed, ranges)
-            yield Store(optuna.create_study(storage=storage, study_name=name, sampler=drawn, load_if_exists=True))
+            study = optuna.create_study(storage=storage, study_name=name, sampler=drawn, load_if_exists=True)
+            yield Store(study, storage)
         finally:
             if storage is not None:
                 storage.remove_session()
@@ -99,13 +105,7 @@ def opened(url: str | None, name: str, sampler: str, seed: int, ranges: Mapping[
 def _connect(url: str, tries: int = 5) -> RDBStorage:
     waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
     try:
-        return RDBStorage(
-            url,
-            engine_kwargs=waiting,
-            heartbeat_interval=BEAT,
-            grace_period=GRACE,
-            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
-        )
+        return RDBStorage(url, engine_kwargs=waiting, heartbeat_interval=BEAT, grace_period=GRACE)
     except (IntegrityError, OperationalError, ProgrammingError) as error:  # another one makes the tables just now
         if tries == 1:
             raise _unusable(url, error) from None
@@ -150,10 +150,11 @@ class Draws(BaseSampler):
 
 
 class Store:
-    """A study."""
+    """A study, and the database that it is in; None is memory."""
 
-    def __init__(self, study: optuna.Study) -> None:
-        self.study = study
+    def __init__(self, study: optuna.Study, storage: RDBStorage | None) -> None:
+        self.study, self.storage = study, storage
+        self._unsigned_since: dict[int, float] = {}  # by the number of a trial that runs
 
     def agree(self, settings: Mapping[str, str]) -> None:
         """Refuse to go on with a sweep that was begun with other settings."""
@@ -176,22 +177,23 @@ class Store:
         An outcome with ``scores`` is worth their ``nll``; one without broke off.
         """
         fail_stale_trials(self.study)
-        self._fail_unborn()
+        self._fail_orphans()
         queue = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         free = self._free(wanted)
         if not queue and not free:
             return False
         if not queue:
-            self.study.enqueue_trial({}, {PLACE: free[0]})
+            self.study.enqueue_trial({}, {PLACE: free[0], QUEUED_BY: worker()})
         lost = False
 
         def objective(trial: optuna.Trial) -> float:
             nonlocal lost
-            place = self._place(trial, wanted)
-            outcome = dict(train(trial, place))
             try:
+                self._sign(trial)
+                place = self._place(trial, wanted)
+                outcome = dict(train(trial, place))
                 trial.set_user_attr(OUTCOME, outcome)
-            except RuntimeError as error:  # given up for dead by others, who have its place now
+            except optuna.exceptions.UpdateFinishedTrialError as error:  # others gave it up for dead: theirs now
                 lost = True
                 raise Superfluous from error
             if "scores" not in outcome:
@@ -200,16 +202,33 @@ class Store:
 
         try:
             self.study.optimize(objective, n_trials=1, catch=(Superfluous,))
-        except Exception:
+        except Exception:  # Optuna cannot tell a trial its end that others have ended
             if not lost:
                 raise
         return True
 
-    def _fail_unborn(self) -> None:
-        """Fail trials whose worker died before the first heartbeat: Optuna does not count them as stale."""
+    def _sign(self, trial: optuna.Trial) -> None:
+        """Note who trains this, after a heartbeat: Optuna never gives up a trial that had none.
+
+        Its thread of heartbeats has begun by now, but need not have come to the first.
+        """
+        if self.storage is not None:
+            self.storage.record_heartbeat(trial._trial_id)
+        trial.set_user_attr(TAKEN_BY, worker())
+
+    def _fail_orphans(self) -> None:
+        """Fail the trials whose worker's process is gone, and those that nobody signs."""
+        now = time.monotonic()
         for trial in self.running():
-            began = trial.datetime_start or datetime.now()
-            if not trial.params and datetime.now() - began > timedelta(seconds=GRACE):
+            signed = TAKEN_BY in trial.user_attrs
+            # Whoever queues a trial takes it next, as a rule. Should a third one have taken it and not signed yet, it
+            # finds out when it does, and goes on with another.
+            by = trial.user_attrs.get(TAKEN_BY, trial.user_attrs.get(QUEUED_BY))
+            orphan = by is not None and gone(by)
+            if not signed and not orphan:
+                # By this process's clock, since those of other machines may differ.
+                orphan = now - self._unsigned_since.setdefault(trial.number, now) > GRACE
+            if orphan:
                 self.study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
     def _place(self, trial: optuna.Trial, wanted: int) -> int:
@@ -243,6 +262,33 @@ class Store:
     def _free(self, wanted: int) -> list[int]:
         taken = {t.user_attrs.get(PLACE) for t in self.study.get_trials(deepcopy=False, states=TAKEN)}
         return [place for place in range(wanted) if place not in taken]
+
+
+def worker() -> list[str | int]:
+    """This process: where its number means one process only, and the number."""
+    try:
+        container = os.readlink("/proc/self/ns/pid")  # containers may share a host's name, not its processes
+    except OSError:
+        container = ""
+    return [f"{socket.gethostname()} {container}", os.getpid()]
+
+
+def gone(by: Sequence[Any]) -> bool:
+    """Whether a worker was on this machine and is no more.
+
+    >>> gone(worker()), gone(["elsewhere", 1])
+    (False, False)
+    """
+    where, process = by
+    if where != worker()[0] or os.name != "posix":  # elsewhere than in POSIX signal 0 is not a question, but the end
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 def distribution(of: Range) -> BaseDistribution:
