@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bayesrule.cli import fields, options, sources
-from bayesrule.cli.options import Settings
+from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Train, evaluate, report."""
-    settings = Settings.of(args)
+    settings = RunSettings.of(args)
     each = per_method(settings, args.methods.split(",") if args.methods else list(AVAILABLE))
     folder = Path(args.out or f"runs/{sources.name_of(settings.data)}-compare")
     refuse(folder)
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     publish(comparison(each, args.command, folder), folder, args.json)
 
 
-def per_method(settings: Settings, names: Sequence[str]) -> list[Settings]:
+def per_method(settings: RunSettings, names: Sequence[str]) -> list[RunSettings]:
     """The settings of each method: ``swag.rank=10`` is for swag alone, ``lr=0.01`` for all."""
     each = []
     for name in dict.fromkeys(names):
@@ -54,7 +54,7 @@ def per_method(settings: Settings, names: Sequence[str]) -> list[Settings]:
     return each
 
 
-def comparison(each: Sequence[Settings], command: str, folder: Path | None) -> Comparison:
+def comparison(each: Sequence[RunSettings], command: str, folder: Path | None) -> Comparison:
     """All methods trained on the same data; their runs are kept if there is a directory for them."""
     source = sources.read(each[0])
     split, schema, _ = source

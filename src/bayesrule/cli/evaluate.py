@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
     if out is not None:
         refuse(out)
     run = Run.read(folder)
-    posterior = run.posterior(folder)
+    posterior = run.posterior(folder, getattr(args, "device", None))
     split = run.test(args.data, getattr(args, "data_dir", None))
     if split.classes != run.classes:
         raise ValueError(f"DATA must have the classes of the run, {', '.join(run.classes)}, got those of {split.name}")

@@ -13,7 +13,7 @@ import torch
 
 from bayesrule import likelihoods
 from bayesrule.cli import fields, sources
-from bayesrule.cli.options import Settings, is_table
+from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
 from bayesrule.cli.terminal import progress
 from bayesrule.data import Kind, Schema, Split, load, read_table, standardize
@@ -34,7 +34,7 @@ FORMAT = "bayesrule-run/1"
 class Run:
     """All that is needed to train, to resume, and to predict from the posterior on other data."""
 
-    settings: Settings
+    settings: RunSettings
     model: Spec
     kind: Kind
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class Run:
     command: str
 
     @classmethod
-    def of(cls, settings: Settings, source: Source, command: str) -> Run:
+    def of(cls, settings: RunSettings, source: Source, command: str) -> Run:
         """A new run on data that were read, everything checked that can be."""
         if settings.likelihood is not None:
             likelihoods.choose(settings.likelihood)
@@ -65,7 +65,7 @@ class Run:
                 raise FileError(f"{path}: format {plain['format']!r} where {FORMAT!r} is read")
             schema = None if plain["schema"] is None else Schema.from_json(plain["schema"])
             shape, classes = tuple(plain["shape"]), tuple(plain["classes"])
-            settings = Settings.from_json(plain["settings"])
+            settings = RunSettings.from_json(plain["settings"])
             model, table = plain["model"], plain.get("table")
             return cls(settings, model, plain["kind"], shape, classes, schema, table, plain["command"])
         except (json.JSONDecodeError, KeyError, TypeError) as error:
@@ -83,7 +83,7 @@ class Run:
         A directory is one that nobody else uses: whoever calls has made sure of that.
         """
         asked = self.settings
-        network = build(self.model, asked.seed)
+        network = build(self.model, asked.seed, asked.device)
         data = split.train if split.image_shape else standardize(split.train)
         with progress(asked.method) as callback, threads(asked.threads):
             if method is None and folder is not None and not _fresh(folder):
@@ -111,12 +111,12 @@ class Run:
                         folder.rmdir()
                 raise
 
-    def posterior(self, folder: Path) -> Posterior:
-        """The posterior of a finished run."""
+    def posterior(self, folder: Path, device: str | None = None) -> Posterior:
+        """The posterior of a finished run, on a device, or on the one that it was trained on."""
         path = Folder(folder).posterior
         if not path.exists():
             raise FileNotFoundError(f"{folder} is not finished: continue it with bayesrule fit --resume --out {folder}")
-        return load_posterior(path, build(self.model))
+        return load_posterior(path, build(self.model, device=device or self.settings.device))
 
     def inputs(self, data: str, data_dir: str | None) -> torch.Tensor:
         """The inputs of DATA: all rows of a table, or the test examples of a named set."""
@@ -174,7 +174,7 @@ def _fresh(folder: Path) -> bool:
     return not (Folder(folder).checkpoint.exists() or Folder(folder).posterior.exists())
 
 
-def _spec(settings: Settings, split: Split) -> Spec:
+def _spec(settings: RunSettings, split: Split) -> Spec:
     """The network: the default one for the data, with the hidden layers and the outputs that were asked for."""
     spec = default_for(split, settings.likelihood)
     if settings.hidden is None:

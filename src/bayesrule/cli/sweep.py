@@ -21,7 +21,7 @@ from typing import Any
 
 from bayesrule import likelihoods, sweeps
 from bayesrule.cli import fields, options, sources
-from bayesrule.cli.options import Settings
+from bayesrule.cli.options import RunSettings
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.data import standardize
@@ -69,7 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Search, show, write."""
-    settings = replace(Settings.of(args), method=getattr(args, "method", "bbb"))
+    settings = replace(RunSettings.of(args), method=getattr(args, "method", "bbb"))
     method = fields.method(settings.method, settings.set)
     ranges = _ranges(method, settings, args)
     name = args.name or f"{sources.name_of(settings.data)}-{settings.method}"
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
         say(note)
     with _progress(args.trials) as callback, threads(settings.threads):
         found = sweeps.sweep(
-            build(run.model, settings.seed),
+            build(run.model, settings.seed, settings.device),
             split.train if split.image_shape else standardize(split.train),
             method,
             ranges,
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> None:
     _publish(found, settings, folder, args)
 
 
-def _ranges(method: Method, settings: Settings, args: argparse.Namespace) -> dict[str, Range]:
+def _ranges(method: Method, settings: RunSettings, args: argparse.Namespace) -> dict[str, Range]:
     """What to search over: what was asked for, or the usual but for what was set."""
     fixed = {assignment.partition("=")[0].strip() for assignment in settings.set}
     fixed |= {"temperature"} if "temperature" in options.given(args) else set()
@@ -167,7 +167,7 @@ def _in_words(settings: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={_text(value)}" for key, value in settings.items())
 
 
-def _publish(found: Sweep, settings: Settings, folder: Path, args: argparse.Namespace) -> None:
+def _publish(found: Sweep, settings: RunSettings, folder: Path, args: argparse.Namespace) -> None:
     """Show the best trials, and write everything."""
     from bayesrule.report.landscape import landscapes  # matplotlib takes a while
 
@@ -211,16 +211,16 @@ def _show(found: Sweep) -> None:
     show_table(["trial", "NLL", *([second] if second else []), *heads], rows, right=True)
 
 
-def fit_command(settings: Settings, trial: Trial) -> str:
+def fit_command(settings: RunSettings, trial: Trial) -> str:
     """The command line that trains with the settings of a trial.
 
     >>> from bayesrule.methods import MAP
     >>> trial = Trial(0, {}, MAP(0.5), 1.0, {"lr": 0.5}, 0, 0.1, {}, 1.0)
-    >>> fit_command(Settings("moons", method="map", epochs=5), trial)
+    >>> fit_command(RunSettings("moons", method="map", epochs=5), trial)
     'bayesrule fit moons --method map --epochs 5 --set lr=0.5'
     """
     words = ["bayesrule", "fit", settings.data, "--method", settings.method]
-    for field in fields_of(Settings):
+    for field in fields_of(RunSettings):
         value = getattr(settings, field.name)
         if field.name in ("data", "method", "set", "temperature") or value == field.default:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from statistics import mean, stdev
 from typing import Any, TypeAlias
@@ -47,6 +47,7 @@ class Job:
     hidden: tuple[int, ...] | None = None
     held: float = 0.0
     look: Look | None = None
+    device: str = "cpu"
 
     def key(self) -> dict[str, Any]:
         """All that decides what this training gives, whatever it is called."""
@@ -78,7 +79,8 @@ class Trial:
 
 
 def run(asked: Sequence[Job], setting: Setting) -> list[Trial]:
-    """All trainings in the order of ``asked``, in as many processes as the setting says."""
+    """All trainings in the order of ``asked``, in as many processes and on the device that the setting says."""
+    asked = [replace(job, device=setting.device) for job in asked]
     answers = setting.answers(train, asked, Job.key, _said)
     return [Trial(**{**answer, "what": job.what}) for job, answer in zip(asked, answers, strict=True)]
 
@@ -97,7 +99,7 @@ def _trained(job: Job, data_dir: str | None) -> Trial:
     split, data, held = _data(job.data, data_dir, job.held)
     try:
         posterior = fit(
-            build(_spec(split, job.hidden), job.seed),
+            build(_spec(split, job.hidden), job.seed, job.device),
             data,
             job.method,
             prior=job.prior,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bayesrule import jobs
+import torch
+
+from bayesrule import jobs, modules
 from bayesrule.sweeps.job import Job, Where, the_store
 
 if TYPE_CHECKING:
@@ -38,11 +42,14 @@ def work(job: Job, store: Store, wanted: int, patience: float = 0.0) -> Iterator
 
 def side_by_side(job: Job, where: Where, wanted: int, workers: int, look: Callable[[], None]) -> None:
     """Workers on the same storage, watched until they are done."""
-    for _ in jobs.finished(_worker, [(job, where, wanted)] * workers, workers, look=look):
+    device = modules.device_of(job.model)
+    sent = replace(job, model=copy.deepcopy(job.model).cpu())  # few devices can share memory between processes
+    for _ in jobs.finished(_worker, [(sent, device, where, wanted)] * workers, workers, look=look):
         pass
 
 
-def _worker(job: Job, where: Where, wanted: int) -> None:
+def _worker(job: Job, device: torch.device, where: Where, wanted: int) -> None:
+    job.model.to(device)
     with where.opened(job) as store:
         for _ in work(job, store, wanted):
             pass
