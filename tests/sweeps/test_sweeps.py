@@ -16,7 +16,7 @@ from bayesrule import sweeps
 from bayesrule.cli import main
 from bayesrule.methods import BBB
 from bayesrule.sweeps import Choice, Log, Uniform, search, store, workers
-from bayesrule.sweeps.job import Job
+from bayesrule.sweeps.job import SweepJob
 
 RANGES = {"optimizer": Choice(["adam", "sgd"]), "lr": Log(1e-3, 1), "momentum": Uniform(0, 0.98)}
 RANGES |= {"temperature": Log(1e-3, 1), "initial_std": Log(1e-3, 0.1)}
@@ -45,7 +45,7 @@ def test_a_sweep_that_is_interrupted_goes_on_as_if_it_had_not(sampler, place, tm
     longer = sweep(**options | {"trials": place + 3})
     path, told = tmp_path / "sweep.db", []
     with monkeypatch.context() as patched:
-        patched.setattr(Job, "train", interrupted_at(store.training_seed(3, place)))
+        patched.setattr(SweepJob, "train", interrupted_at(store.training_seed(3, place)))
         with pytest.raises(KeyboardInterrupt):
             sweep(**options, storage=path)
     found = sweep(**options, storage=path, callbacks=[told.append])
@@ -56,7 +56,7 @@ def test_a_sweep_that_is_interrupted_goes_on_as_if_it_had_not(sampler, place, tm
     assert outcome(sweep(**options | {"trials": place + 3}, storage=path)) == outcome(longer)
 
 
-def interrupted_at(broken, train=Job.train):
+def interrupted_at(broken, train=SweepJob.train):
     def trained(self, candidate, seed):
         if seed == broken:
             raise KeyboardInterrupt

@@ -35,7 +35,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Train, evaluate, report."""
     settings = RunSettings.of(args)
-    each = per_method(settings, args.methods.split(",") if args.methods else list(AVAILABLE))
+    names = list(AVAILABLE)
+    if args.methods:
+        names = args.methods.split(",")
+    each = per_method(settings, names)
     folder = Path(args.out or f"runs/{sources.name_of(settings.data)}-compare")
     refuse(folder)
     for one in each:

@@ -28,8 +28,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Load, predict, score."""
-    folder, out = Path(args.run), Path(args.out) if args.out else None
-    if out is not None:
+    folder, out = Path(args.run), None
+    if args.out:
+        out = Path(args.out)
         refuse(out)
     run = Run.read(folder)
     posterior = run.posterior(folder, getattr(args, "device", None))

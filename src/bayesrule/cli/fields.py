@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 from bayesrule import methods, priors
 from bayesrule.methods import Method
-from bayesrule.methods.fields import assign, type_of
+from bayesrule.methods import fields as paths
 from bayesrule.naming import unknown
 from bayesrule.priors import Prior
-from bayesrule.sweeps.ranges import literal
+from bayesrule.sweeps import literal
 
 
 def method(name: str, assignments: Iterable[str] = ()) -> Method:
@@ -35,7 +35,7 @@ def method(name: str, assignments: Iterable[str] = ()) -> Method:
         if not equals:
             raise ValueError(f"--set must be FIELD=VALUE, such as lr=0.01, got {assignment!r}")
         path = path.strip()
-        chosen = assign(chosen, path, _parsed(path, text.strip(), type_of(chosen, path)))
+        chosen = paths.assign(chosen, path, _parsed(path, text.strip(), paths.type_of(chosen, path)))
     return chosen
 
 

@@ -37,21 +37,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 @processes.joined()
 def run(args: argparse.Namespace) -> None:
     """Train, evaluate, report; of many processes the first one writes."""
-    saved = _saved(args) if args.resume else None
-    settings = saved.settings if saved else RunSettings.of(args)
+    saved = schema = method = None
+    if args.resume:
+        saved = _saved(args)
+        settings, schema = saved.settings, saved.schema
+    else:
+        settings = RunSettings.of(args)
+        method = fields.method(settings.method, settings.set)
     folder = Path(args.out or f"runs/{sources.name_of(settings.data)}-{settings.method}")
     first = processes.rank() == 0
-    method = None if saved else fields.method(settings.method, settings.set)
     if saved is None and first:
         refuse(folder)
-    source = sources.read(settings, saved.schema if saved else None)
+    source = sources.read(settings, schema)
     split, schema, _ = source
     notes = sources.describe(split, schema)
     for note in notes:
         say(note)
     run = saved or Run.of(settings, source, args.command)
+    # All processes read what is continued; a new run is written by the first.
+    where = folder if first or saved else None
     try:
-        posterior = run.train(split, folder if first or saved else None, method)
+        posterior = run.train(split, where, method)
     except (KeyboardInterrupt, SystemExit):
         say(f"stopped; continue with: bayesrule fit --resume --out {folder}")
         raise

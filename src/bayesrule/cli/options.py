@@ -10,8 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from bayesrule.data import Kind
-from bayesrule.data.catalog import NAMES
+from bayesrule.data import NAMES, Kind
 from bayesrule.files import FileError
 from bayesrule.models import choose_device
 
@@ -53,13 +52,18 @@ class RunSettings:
         """Undo `dataclasses.asdict` and a trip through JSON."""
         if stray := set(plain) - {field.name for field in fields(cls)}:
             raise FileError(f"run.json has settings that this version does not know: {', '.join(sorted(stray))}")
-        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in plain.items()}
+        values: dict[str, Any] = {}
+        for key, value in plain.items():
+            if isinstance(value, list):  # JSON has no tuples
+                value = tuple(value)
+            values[key] = value
         return cls(**values)
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings among parsed arguments."""
-    found = {key: value for key, value in vars(args).items() if key in {field.name for field in fields(RunSettings)}}
+    known = {field.name for field in fields(RunSettings)}
+    found = {key: value for key, value in vars(args).items() if key in known}
     if "set" in found:
         found["set"] = tuple(found["set"])
     if is_table(found.get("data", "")):  # absolute, so that the run can be resumed from anywhere
@@ -76,7 +80,9 @@ def is_table(data: str) -> bool:
 
 def about_data(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     """DATA and how to read it."""
-    about: dict[str, Any] = {"nargs": "?", "default": argparse.SUPPRESS} if optional else {}
+    about: dict[str, Any] = {}
+    if optional:
+        about = {"nargs": "?", "default": argparse.SUPPRESS}
     help = "a name (see: bayesrule data), or a .csv or .parquet file with --target"
     parser.add_argument("data", metavar="DATA", help=help, **about)
     _option(parser, "--target", metavar="COLUMN", help="the column to predict")

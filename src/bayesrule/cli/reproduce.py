@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run, draw, write."""
     from bayesrule import experiments  # matplotlib takes a while
-    from bayesrule.report.comparison import machine, versions
+    from bayesrule.report import machine, versions
 
     known = experiments.EXPERIMENTS
     if args.name is None:

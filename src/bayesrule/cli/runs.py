@@ -16,15 +16,14 @@ from bayesrule.cli import fields, sources
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
 from bayesrule.cli.terminal import progress
-from bayesrule.data import Kind, Schema, Split, load, read_table, standardize
-from bayesrule.data.tables import fingerprint
+from bayesrule.data import Kind, Schema, Split, fingerprint, load, read_table, standardize
 from bayesrule.files import FileError, write_atomically
 from bayesrule.jobs import threads
 from bayesrule.methods import Method
 from bayesrule.models import Spec, build, default_for
 from bayesrule.posteriors import Posterior
 from bayesrule.posteriors import load as load_posterior
-from bayesrule.report.comparison import versions
+from bayesrule.report import versions
 from bayesrule.training import Folder, fit, resume
 
 FORMAT = "bayesrule-run/1"
@@ -63,7 +62,9 @@ class Run:
             plain = json.loads(path.read_text(encoding="utf-8"))
             if plain["format"] != FORMAT:
                 raise FileError(f"{path}: format {plain['format']!r} where {FORMAT!r} is read")
-            schema = None if plain["schema"] is None else Schema.from_json(plain["schema"])
+            schema = None
+            if plain["schema"] is not None:
+                schema = Schema.from_json(plain["schema"])
             shape, classes = tuple(plain["shape"]), tuple(plain["classes"])
             settings = RunSettings.from_json(plain["settings"])
             model, table = plain["model"], plain.get("table")
@@ -84,7 +85,9 @@ class Run:
         """
         asked = self.settings
         network = build(self.model, asked.seed, asked.device)
-        data = split.train if split.image_shape else standardize(split.train)
+        data: Any = split.train
+        if not split.image_shape:  # pixels are in [0, 1] already
+            data = standardize(data)
         with progress(asked.method) as callback, threads(asked.threads):
             if method is None and folder is not None and not _fresh(folder):
                 return resume(folder, network, data, callbacks=[callback])
@@ -140,8 +143,10 @@ class Run:
             return Split(Path(data).stem, self.kind, what, pair, None, self.classes, schema.features)
         if self.schema is not None:
             raise ValueError(f"DATA must be a table, as the run was trained on {asked.data}, got {data!r}")
-        same = data == asked.data
-        split = load(data, data_dir or asked.data_dir, asked.split if same else 0, asked.seed)
+        number = 0
+        if data == asked.data:
+            number = asked.split
+        split = load(data, data_dir or asked.data_dir, number, asked.seed)
         if tuple(split.test[0].shape[1:]) != self.shape:
             raise ValueError(
                 f"DATA must have inputs of shape {list(self.shape)}, as {asked.data} that the run was trained on, "

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from bayesrule import likelihoods
 from bayesrule.cli.options import RunSettings, is_table
-from bayesrule.data import Kind, Schema, Split, load, load_table, read_table
-from bayesrule.data.tables import fingerprint
+from bayesrule.data import Kind, Schema, Split, fingerprint, load, load_table, read_table
 
 
 class Source(NamedTuple):
@@ -68,4 +67,6 @@ def _table(settings: RunSettings, schema: Schema | None) -> Source:
 
 def _kind(likelihood: str | None) -> Kind | None:
     """The kind of target that a likelihood is for, if one was asked for."""
-    return None if likelihood is None else likelihoods.choose(likelihood).kind
+    if likelihood is None:
+        return None
+    return likelihoods.choose(likelihood).kind

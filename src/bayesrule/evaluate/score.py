@@ -11,8 +11,7 @@ from bayesrule.data import Data, as_data
 from bayesrule.evaluate import weighted
 from bayesrule.evaluate.scores import Scores, scored
 from bayesrule.evaluate.weighted import Statistic
-from bayesrule.predictions import Binary, Classes, Counts, Prediction, Reals
-from bayesrule.predictions.base import tails
+from bayesrule.predictions import Binary, Classes, Counts, Prediction, Reals, tails
 
 BINS = 15
 """Bins of the calibration error."""
@@ -49,7 +48,9 @@ def evaluate(
     if ood is None:
         return score(prediction, y, bootstrap=bootstrap, seed=seed)
     pair = isinstance(ood, tuple) and len(ood) == 2
-    outside = as_data(ood).raw()[0] if pair or isinstance(ood, Data | Dataset | DataLoader) else ood
+    outside = ood
+    if pair or isinstance(ood, Data | Dataset | DataLoader):  # its targets are of no use
+        outside = as_data(ood).raw().x
     return score(prediction, y, posterior.predict(outside, samples=samples, seed=seed), bootstrap=bootstrap, seed=seed)
 
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from bayesrule.predictions.base import per_example
+from bayesrule.predictions import per_example
 
 Statistic: TypeAlias = Callable[[Tensor], Tensor]
 

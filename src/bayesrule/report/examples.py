@@ -7,8 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
-from bayesrule.data import Schema, Split
-from bayesrule.data.tables import Categorical, Column
+from bayesrule.data import CategoryColumn, Column, Schema, Split
 from bayesrule.predictions import Classes, Counts, Prediction, Reals
 from bayesrule.report.measures import number
 
@@ -94,7 +93,7 @@ def _look(split: Split, schema: Schema | None) -> tuple[tuple[str, ...], Callabl
 
 def _cell(column: Column, values: Tensor) -> str:
     """A column of the table as it was before it was encoded in the first of ``values``."""
-    if isinstance(column, Categorical):
+    if isinstance(column, CategoryColumn):
         chosen = values[: len(column.categories)].tolist()
         return column.categories[chosen.index(1.0)] if 1.0 in chosen else "–"
     return "–" if column.flag and values[1] else f"{float(values[0]):.6g}"

@@ -32,7 +32,7 @@ BROKEN = (ArithmeticError, ValueError, torch.linalg.LinAlgError)  # type: ignore
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class SweepJob:
     """What all trials of a sweep have in common."""
 
     model: nn.Module
@@ -63,6 +63,12 @@ class Job:
             "seed": _words(self.seed),
         }
 
+    def temperature_of(self, candidate: Candidate) -> float:
+        """The candidate's, if the space has one, or that of all trials."""
+        if candidate.temperature is None:
+            return self.temperature
+        return candidate.temperature
+
     def train(self, candidate: Candidate, seed: int) -> dict[str, Any]:
         """Fit and score: ``scores`` and ``seconds``, or why it ``failed``."""
         began = time.perf_counter()
@@ -73,7 +79,7 @@ class Job:
                 candidate.method,
                 self.likelihood,
                 self.prior,
-                self.temperature if candidate.temperature is None else candidate.temperature,
+                self.temperature_of(candidate),
                 self.epochs,
                 self.batch_size,
                 seed,
@@ -90,14 +96,17 @@ class Job:
         for place, kept in store.done(wanted).items():
             settings = {key: kept.params[key] for key in self.space.ranges if key in kept.params}
             candidate, outcome = self.space.candidate(settings), kept.user_attrs[the_store().OUTCOME]
+            nll = math.inf
+            if kept.value is not None:
+                nll = kept.value
             yield Trial(
                 place,
                 settings,
                 candidate.method,
-                self.temperature if candidate.temperature is None else candidate.temperature,
+                self.temperature_of(candidate),
                 candidate.assignments,
                 the_store().training_seed(self.seed, place),
-                math.inf if kept.value is None else kept.value,
+                nll,
                 outcome.get("scores", {}),
                 outcome["seconds"],
                 outcome.get("failed"),
@@ -113,7 +122,7 @@ class Where:
     sampler: str
 
     @contextmanager
-    def opened(self, job: Job) -> Iterator[Store]:
+    def opened(self, job: SweepJob) -> Iterator[Store]:
         """The study of a job."""
         with the_store().opened(self.url, self.name, self.sampler, job.seed, job.space.ranges) as store:
             yield store

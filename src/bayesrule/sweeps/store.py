@@ -60,18 +60,24 @@ def training_seed(seed: int, place: int) -> int:
 
 def url_of(storage: str | Path | None) -> str | None:
     """The URL of a storage: a file is SQLite's; None is memory."""
-    if storage is None or "://" in str(storage):
-        return None if storage is None else str(storage)
+    if storage is None:
+        return None
+    if "://" in str(storage):
+        return str(storage)
     path = Path(storage).expanduser().resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Optuna fills in {placeholders} of a URL; doubled braces are braces.
     return f"sqlite:///{path}".replace("{", "{{").replace("}", "}}")
 
 
 def shown(url: str) -> str:
     """A URL without its password."""
     head, at, tail = url.rpartition("@")
-    user, colon, _ = head.removeprefix(scheme := head.partition("://")[0] + "://").partition(":")
-    return f"{scheme}{user}:***@{tail}" if at and colon else url
+    scheme, _, account = head.partition("://")
+    user, colon, _ = account.partition(":")
+    if not at or not colon:
+        return url
+    return f"{scheme}://{user}:***@{tail}"
 
 
 @contextmanager
@@ -91,9 +97,11 @@ def quiet() -> Iterator[None]:
 def opened(url: str | None, name: str, sampler: str, seed: int, ranges: Mapping[str, Range]) -> Iterator[Store]:
     """The study called ``name`` at ``url``, begun if there is none; its connections are closed in the end."""
     with quiet():
-        storage = None if url is None else _connect(url)
+        storage = None
+        if url is not None:
+            storage = _connect(url)
         try:
-            drawn = Draws(sampler, seed, ranges)
+            drawn = SettingSampler(sampler, seed, ranges)
             study = optuna.create_study(storage=storage, study_name=name, sampler=drawn, load_if_exists=True)
             yield Store(study, storage)
         finally:
@@ -103,7 +111,9 @@ def opened(url: str | None, name: str, sampler: str, seed: int, ranges: Mapping[
 
 
 def _connect(url: str, tries: int = 5) -> RDBStorage:
-    waiting = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+    waiting = {}
+    if url.startswith("sqlite"):  # one writer at a time: others wait for their turn
+        waiting = {"connect_args": {"timeout": 60}}
     try:
         return RDBStorage(url, engine_kwargs=waiting, heartbeat_interval=BEAT, grace_period=GRACE)
     except (IntegrityError, OperationalError, ProgrammingError) as error:  # another one makes the tables just now
@@ -121,8 +131,8 @@ def _unusable(url: str, error: Exception) -> OSError:
     return OSError(f"{rule}, got {shown(url)}: {why}")
 
 
-class Draws(BaseSampler):
-    """Draws that are functions of (seed, place, key), and for TPE of all trials that are done."""
+class SettingSampler(BaseSampler):
+    """SettingSampler that are functions of (seed, place, key), and for TPE of all trials that are done."""
 
     def __init__(self, kind: str, seed: int, ranges: Mapping[str, Range]) -> None:
         self.kind, self.seed, self.ranges = kind, seed, ranges
@@ -145,6 +155,8 @@ class Draws(BaseSampler):
         seed = seed_of(self.seed, DRAWS, trial.user_attrs[PLACE], zlib.crc32(param_name.encode()))
         if self.kind == "random":
             return of.at(np.random.default_rng(seed).random())
+        # A new sampler for each setting, so that what is drawn does not depend on what this process drew before. A
+        # constant liar takes running trials for bad ones, so that two workers do not try the same.
         tpe = TPESampler(seed=seed, multivariate=False, constant_liar=True)
         return of.tidy(tpe.sample_independent(study, trial, param_name, param_distribution))
 
@@ -298,11 +310,9 @@ def distribution(of: Range) -> BaseDistribution:
     low, high = of.ends()
     assert isinstance(low, int | float)
     assert isinstance(high, int | float)
-    return (
-        IntDistribution(int(low), int(high))
-        if isinstance(of, Whole)
-        else FloatDistribution(low, high, isinstance(of, Log))
-    )
+    if isinstance(of, Whole):
+        return IntDistribution(int(low), int(high))
+    return FloatDistribution(low, high, isinstance(of, Log))
 
 
 def importance(trials: list[tuple[dict[str, Value], float]], ranges: Mapping[str, Range]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bayesrule import jobs, modules
-from bayesrule.sweeps.job import Job, Where, the_store
+from bayesrule.sweeps.job import SweepJob, Where, the_store
 
 if TYPE_CHECKING:
     import optuna
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bayesrule.sweeps.store import Store
 
 
-def work(job: Job, store: Store, wanted: int, patience: float = 0.0) -> Iterator[None]:
+def work(job: SweepJob, store: Store, wanted: int, patience: float = 0.0) -> Iterator[None]:
     """Trials, one after the other, until no place is left.
 
     So long as others work, one of them may die: ``patience`` is how many seconds to wait for its place.
@@ -40,7 +40,7 @@ def work(job: Job, store: Store, wanted: int, patience: float = 0.0) -> Iterator
             return
 
 
-def side_by_side(job: Job, where: Where, wanted: int, workers: int, look: Callable[[], None]) -> None:
+def side_by_side(job: SweepJob, where: Where, wanted: int, workers: int, look: Callable[[], None]) -> None:
     """Workers on the same storage, watched until they are done."""
     device = modules.device_of(job.model)
     sent = replace(job, model=copy.deepcopy(job.model).cpu())  # few devices can share memory between processes
@@ -48,7 +48,7 @@ def side_by_side(job: Job, where: Where, wanted: int, workers: int, look: Callab
         pass
 
 
-def _worker(job: Job, device: torch.device, where: Where, wanted: int) -> None:
+def _worker(job: SweepJob, device: torch.device, where: Where, wanted: int) -> None:
     job.model.to(device)
     with where.opened(job) as store:
         for _ in work(job, store, wanted):
