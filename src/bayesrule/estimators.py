@@ -78,6 +78,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         return self.posterior_.predict(validate_data(self, X, reset=False, dtype=FLOATS), samples)
 
     def _learn(self, data: Arrays, likelihood: str, outputs: int) -> Self:
+        # scikit-learn's convention: a whole number gives the same fit each time, None another one.
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.posterior_ = fit(
             self._network(data, outputs, seed),
@@ -112,7 +113,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
             )
         if not isinstance(self.hidden, Sequence):
             raise TypeError(f"hidden must be a sequence of widths, not {self.hidden!r}: for one layer give (50,)")
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]):  # a new network draws on the CPU only
             torch.default_generator.manual_seed(seed)
             if self.model is None:
                 return mlp(data.x.shape[1], outputs, self.hidden).to(data.x.dtype)
@@ -234,7 +235,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
             raise unknown("likelihood", str(self.likelihood), REGRESSIONS)
         likelihood = AVAILABLE[self.likelihood]()
         inputs, targets = validate_data(self, X, y, dtype=FLOATS, multi_output=True, ensure_min_samples=2)
-        targets = np.asarray(targets, np.float64)
+        targets = np.asarray(targets, np.float64)  # integers would be taken for labels
         if targets.shape[1:] == (1,):
             targets = column_or_1d(targets, warn=True)
         data = standardize((inputs, targets), targets="auto" if likelihood.rescales_targets else "keep")

@@ -162,7 +162,7 @@ def _asked(ask: Callable[..., Any], call: tuple[Any, ...]) -> Any:
     try:
         return ask(*call)
     except Exception as error:
-        raise _portable(error) from None
+        raise _portable(error) from None  # not all errors survive pickling
 
 
 def _portable(error: Exception) -> Exception:

@@ -39,21 +39,21 @@ def outcome(found):
     return [(trial.number, trial.settings, trial.nll, trial.scores, trial.failed) for trial in found.trials]
 
 
-@pytest.mark.parametrize(("sampler", "place"), [("random", 2), ("tpe", 11)])  # TPE is random until ten are done
-def test_a_sweep_that_is_interrupted_goes_on_as_if_it_had_not(sampler, place, tmp_path, monkeypatch):
-    options = {"sampler": sampler, "trials": place + 2, "seed": 3}
-    longer = sweep(**options | {"trials": place + 3})
+@pytest.mark.parametrize(("sampler", "index"), [("random", 2), ("tpe", 11)])  # TPE is random until ten are done
+def test_a_sweep_that_is_interrupted_goes_on_as_if_it_had_not(sampler, index, tmp_path, monkeypatch):
+    options = {"sampler": sampler, "trials": index + 2, "seed": 3}
+    longer = sweep(**options | {"trials": index + 3})
     path, told = tmp_path / "sweep.db", []
     with monkeypatch.context() as patched:
-        patched.setattr(SweepJob, "train", interrupted_at(store.training_seed(3, place)))
+        patched.setattr(SweepJob, "train", interrupted_at(store.training_seed(3, index)))
         with pytest.raises(KeyboardInterrupt):
             sweep(**options, storage=path)
     found = sweep(**options, storage=path, callbacks=[told.append])
     assert outcome(found) == outcome(longer)[:-1]
-    assert [at.trial.number for at in told] == [place, place + 1]
-    assert [at.done for at in told] == [place + 1, place + 2]
+    assert [at.trial.number for at in told] == [index, index + 1]
+    assert [at.done for at in told] == [index + 1, index + 2]
     assert told[-1].best.number == found.best.number
-    assert outcome(sweep(**options | {"trials": place + 3}, storage=path)) == outcome(longer)
+    assert outcome(sweep(**options | {"trials": index + 3}, storage=path)) == outcome(longer)
 
 
 def interrupted_at(broken, train=SweepJob.train):
@@ -104,10 +104,10 @@ def test_two_jobs_do_each_trial_once(tmp_path):
     assert outcome(again) == outcome(whole)
 
 
-def begin_elsewhere(path, place, heartbeat=True, **signed):
+def begin_elsewhere(path, index, heartbeat=True, **signed):
     """A trial of another worker, which does not go on with it."""
     with store.opened(store.url_of(path), "sweep", "random", 0, RANGES) as kept:
-        kept.study.enqueue_trial({}, {store.PLACE: place} | signed)
+        kept.study.enqueue_trial({}, {store.INDEX: index} | signed)
         warnings.simplefilter("ignore", UserWarning)  # a heartbeat without optimize
         trial = kept.study.ask()
         if heartbeat:
@@ -138,8 +138,8 @@ def test_a_trial_whose_worker_died_on_this_machine_is_taken_at_once(signed, hear
 def test_a_trial_whose_worker_works_is_not_taken():
     lives = [[store.worker()[0], os.getpid()], ["elsewhere", 1], store.worker()]
     with store.opened(None, "sweep", "random", 0, RANGES) as kept:
-        for place, worker in enumerate(lives):
-            kept.study.enqueue_trial({}, {store.PLACE: place, store.TAKEN_BY: worker})
+        for index, worker in enumerate(lives):
+            kept.study.enqueue_trial({}, {store.INDEX: index, store.TAKEN_BY: worker})
             kept.study.ask()
         assert not kept.step(3, pytest.fail)
         assert len(kept.running()) == 3
@@ -156,25 +156,25 @@ def test_a_trial_that_is_alive_elsewhere_is_waited_for_and_left_alone(tmp_path, 
     assert found.running == 1
 
 
-def test_of_two_trials_for_one_place_the_later_is_dropped():
+def test_of_two_trials_for_one_index_the_later_is_dropped():
     trained = []
 
-    def train(trial, place):
-        trained.append((trial.number, place))
+    def train(trial, index):
+        trained.append((trial.number, index))
         return {"scores": {"nll": 0.0}}
 
     with store.opened(None, "sweep", "random", 0, RANGES) as kept:
-        for place in (0, 0, 1, 2):
-            kept.study.enqueue_trial({}, {store.PLACE: place})
+        for index in (0, 0, 1, 2):
+            kept.study.enqueue_trial({}, {store.INDEX: index})
         assert [kept.step(2, train) for _ in range(5)] == [True, True, True, True, False]
         assert trained == [(0, 0), (2, 1)]
         assert set(kept.done(2)) == {0, 1}
 
 
-def test_a_place_that_others_took_in_the_meantime_is_given_up():
+def test_an_index_that_others_took_in_the_meantime_is_given_up():
     with store.opened(None, "sweep", "random", 0, RANGES) as kept:
 
-        def train(trial, place):
+        def train(trial, index):
             kept.study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
             return {"scores": {"nll": 0.0}}
 

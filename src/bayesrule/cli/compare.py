@@ -52,7 +52,7 @@ def per_method(settings: RunSettings, names: Sequence[str]) -> list[RunSettings]
     for name in dict.fromkeys(names):
         owners = [(a, a.partition(".")[0]) for a in settings.set]
         mine = tuple(a.removeprefix(f"{name}.") for a, owner in owners if owner == name or owner not in names)
-        fields.method(name, mine)
+        fields.method(name, mine)  # an error now, before another method has been trained
         each.append(replace(settings, method=name, set=mine))
     return each
 

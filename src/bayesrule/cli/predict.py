@@ -91,4 +91,4 @@ def _refuse(out: Path, data: Path) -> None:
 
 
 def _list(values: Tensor) -> list[float]:
-    return [float(f"{value:.7g}") for value in values.tolist()]
+    return [float(f"{value:.7g}") for value in values.tolist()]  # all that single precision holds, and no more

@@ -92,7 +92,7 @@ class Run:
             if method is None and folder is not None and not _fresh(folder):
                 return resume(folder, network, data, callbacks=[callback])
             if folder is not None:
-                self.write(folder)
+                self.write(folder)  # before the first step, so that whatever is interrupted can be resumed
             try:
                 return fit(
                     network,

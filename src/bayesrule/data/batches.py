@@ -171,7 +171,7 @@ def as_target(y: Tensor) -> Tensor:
 
 
 def check_finite(name: str, t: Tensor) -> None:
-    """An error with the number and the first place of the values of ``t`` that are NaN or infinite."""
+    """An error that counts the values of ``t`` that are NaN or infinite, and says where the first one is."""
     if not t.is_floating_point() or (finite := t.isfinite()).all():
         return
     bad = (~finite).nonzero()

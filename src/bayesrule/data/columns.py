@@ -77,10 +77,12 @@ def learn_column(column: pd.Series[Any]) -> Column | str:
         known = values[~np.isnan(values)]
         if not missing and known.min() == known.max():
             return f"it is constant, {known[0]:g} in every row"
+        # The median: a few huge values would move a mean far from what is usual.
         return NumberColumn(name, float(np.median(known)), missing)
     categories = sorted_texts(column)
     if not missing and len(categories) == 1:
         return f"it is constant, {categories[0]!r} in every row"
+    # Nearly one text for each row says who a row is, not what it is like: learnt by heart, and of no use elsewhere.
     if len(categories) > MOST_CATEGORIES and len(categories) > column.notna().sum() / 2:
         return f"its {len(categories)} different values in {len(column)} rows look like an id"
     if len(categories) > MOST_INPUTS:

@@ -146,6 +146,7 @@ class Loader(Data):
 def _generators(loader: DataLoader[Any]) -> list[torch.Generator]:
     """All that a loader draws from, each once: torch's global generator, and those of its own and its samplers."""
     owners = (loader, loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None))
+    # A set by identity: a loader and its sampler usually share one generator, which must not be seeded twice.
     found = [torch.default_generator, *(getattr(owner, "generator", None) for owner in owners)]
     return list({id(each): each for each in found if isinstance(each, torch.Generator)}.values())
 

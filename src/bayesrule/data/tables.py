@@ -211,6 +211,7 @@ def load_table(
     train, held = (frame.iloc[index.numpy()] for index in hold_out(strata, test, seed))
     if schema is None:
         schema = Schema.learn(train, target, kind)
+        # What is said of the target is of all rows, and of the columns of the training rows.
         schema = replace(schema, notes=(*notes, said, *schema.notes[1:]))
     pairs = [(torch.from_numpy(schema.inputs(f)), torch.from_numpy(schema.targets(f))) for f in (train, held)]
     what = f"{len(train)} + {len(held)} rows of {Path(path).name}, target {target!r}"
@@ -272,6 +273,7 @@ def _kind(column: pd.Series[Any], kind: Kind | None) -> tuple[Kind, str]:
     number = content_of(column) == "numbers"
     if kind is None:
         whole = number and bool((as_numbers(column) % 1 == 0).all())
+        # Two whole numbers are labels; more are labels only if each is frequent, as ratings are and prices are not.
         few = n == 2 or (n <= 20 and n <= 0.05 * rows)
         kind = "classes" if not number or (whole and few) else "reals"
     if kind == "classes":

@@ -97,6 +97,7 @@ def _table(prediction: Prediction, y: Tensor) -> dict[str, Statistic]:
 def _classes(prediction: Classes, y: Tensor) -> dict[str, Statistic]:
     correct, confidence = prediction.label == y, prediction.confidence
     log_prob = prediction.log_prob(y)
+    # brier: Σ_c (p_c − [c = y])² = Σ_c p_c² − 2 p_y + 1
     return {
         "accuracy": weighted.mean(correct),
         "nll": weighted.mean(-log_prob),
@@ -112,6 +113,7 @@ def _classes(prediction: Classes, y: Tensor) -> dict[str, Statistic]:
 def _reals(prediction: Reals, y: Tensor) -> dict[str, Statistic]:
     error, cdf = y - prediction.mean, prediction.cdf(y)
     lower, upper = prediction.interval(0.9)
+    # y is in the central interval of a level if its cdf is between the tails: no quantiles are searched for.
     covered = {level: (tails(level)[0] <= cdf) & (cdf <= tails(level)[1]) for level in (0.5, 0.9, 0.95)}
     return {
         "rmse": weighted.root(weighted.mean(error.square())),

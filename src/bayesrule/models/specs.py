@@ -63,5 +63,7 @@ def default_for(split: Split, likelihood: str | Likelihood | None = None) -> Spe
     if split.image_shape is not None and min(split.image_shape[1:]) >= 28 and x.ndim == 4:
         channels, side, _ = split.image_shape
         return {"name": "lenet5", "channels": channels, "side": side, "outputs": outputs}
-    hidden = [128, 128] if split.kind == "classes" else [50, 50]
+    hidden = [50, 50]
+    if split.kind == "classes":
+        hidden = [128, 128]
     return {"name": "mlp", "inputs": math.prod(x.shape[1:]), "outputs": outputs, "hidden": hidden}

@@ -139,6 +139,7 @@ def grid(split: Split) -> Tensor | None:
         parts.append(split.ood)
     seen = torch.cat(parts)
     low, high = seen.amin(0).tolist(), seen.amax(0).tolist()
+    # A tenth beyond all examples on each side: what a method says where there are none is what matters.
     axes = [np.linspace(a - 0.1 * (b - a), b + 0.1 * (b - a), points) for a, b in zip(low, high, strict=True)]
     return torch.from_numpy(np.stack([part.ravel() for part in np.meshgrid(*axes)], axis=1)).to(x.dtype)
 

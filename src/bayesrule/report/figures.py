@@ -169,6 +169,7 @@ def curves(comparison: Comparison) -> str:
         axes.fill_between(line, mean - spread, mean + spread, color=colour, alpha=0.35, lw=0, label="epistemic part")
         axes.plot(line, mean, color=colour, lw=1.5, label="mean")
         axes.plot(_array(x)[some, 0], _array(y)[some], ".", color=INK, ms=2.5, alpha=0.7, label="data")
+        # By the data, not by the band: far from them it may grow a hundredfold.
         reach = float(np.ptp(_array(y)))
         axes.set_ylim(_array(y).min() - 0.6 * reach, _array(y).max() + 0.6 * reach)
         axes.set_xlim(line[0], line[-1])
@@ -190,6 +191,7 @@ def planes(comparison: Comparison) -> str:
     def draw(axes: Axes, entry: Entry, colour: str) -> None:
         assert entry.grid is not None
         entropy = _array(_classes(entry.grid).entropy).reshape(PLANE, PLANE)
+        # One scale for all methods, from certain to all classes alike: colours can be compared.
         axes.imshow(
             entropy,
             extent=(left, right, bottom, top),
@@ -294,7 +296,7 @@ def _errors(prediction: Prediction, y: Tensor) -> tuple[Array, Array]:
 
 
 def _some(n: int) -> Array:
-    """At most `MOST` of n places, evenly spaced, the last one always."""
+    """At most `MOST` of n indices, evenly spaced, the last one always."""
     return np.unique(np.linspace(0, n - 1, min(n, MOST)).round().astype(int))
 
 

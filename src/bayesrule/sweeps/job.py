@@ -48,6 +48,7 @@ class SweepJob:
 
     def about(self, data: Data) -> dict[str, str]:
         """All that decides what a trial gives, in words, for whoever continues the sweep."""
+        # Shapes and dtypes, not weights, which a user may draw anew; nor the device, which may change on the way.
         signature = json.dumps(modules.signature(self.model)).encode()
         return {
             "data": data.fingerprint(),
@@ -93,19 +94,19 @@ class SweepJob:
 
     def trials(self, store: Store, wanted: int) -> Iterator[Trial]:
         """The trials that are done, as objects."""
-        for place, kept in store.done(wanted).items():
+        for index, kept in store.done(wanted).items():
             settings = {key: kept.params[key] for key in self.space.ranges if key in kept.params}
             candidate, outcome = self.space.candidate(settings), kept.user_attrs[the_store().OUTCOME]
             nll = math.inf
             if kept.value is not None:
                 nll = kept.value
             yield Trial(
-                place,
+                index,
                 settings,
                 candidate.method,
                 self.temperature_of(candidate),
                 candidate.assignments,
-                the_store().training_seed(self.seed, place),
+                the_store().training_seed(self.seed, index),
                 nll,
                 outcome.get("scores", {}),
                 outcome["seconds"],

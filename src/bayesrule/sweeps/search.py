@@ -106,6 +106,7 @@ def sweep(
     matching.check(task, held)
     length = _length(rest, epochs, batch_size)
     _rehearse(task, settings.Settings(chosen, given, belief, temperature, *length, seed, None))
+    # A copy: callbacks are the user's, and may go on training the model between two trials.
     job = SweepJob(copy.deepcopy(model), rest, held, searched, given, belief, temperature, epochs, batch_size, seed)
     where = Where(kept.url_of(storage), name, sampler)
     with where.opened(job) as store:
@@ -129,12 +130,13 @@ class _Watch:
 
     def look(self) -> None:
         """Tell of what is new."""
-        if len(self.store.done(self.wanted)) == len(self.seen):
+        if len(self.store.done(self.wanted)) == len(self.seen):  # called several times a second, mostly for nothing
             return
         trials = list(self.job.trials(self.store, self.wanted))
         for trial in trials:
             if trial.number not in self.seen:
                 self.seen.add(trial.number)
+                # Of what has been told of, not of all: several may have come to their ends since the last look.
                 known = [t for t in trials if t.number in self.seen and t.failed is None]
                 best = min(known, key=lambda t: t.nll, default=None)
                 for callback in self.callbacks:

@@ -75,6 +75,7 @@ class Knob:
 
     def rival(self, other: Knob) -> bool:
         """Whether both set the same thing."""
+        # beta1 and beta2 have the path of betas, but different parts of it.
         apart = self.name in BETAS and other.name in BETAS and self.name != other.name
         return self.path == other.path and self.optimizer == other.optimizer and not apart
 
@@ -140,6 +141,7 @@ class Space:
         if not _has(owner, "optimizer"):
             return True
         optimizer = str(settings.get(f"{knob.prefix}optimizer", _optimizer(owner)))
+        # What is for one optimiser alone goes before what is for all.
         if knob.optimizer is None and f"{knob.prefix}{optimizer}.{knob.name}" in self.ranges:
             return False
         return knob.optimizer in (None, optimizer) and (knob.option is None or _takes(optimizer, knob.option))
@@ -304,6 +306,7 @@ def _knob(key: str, method: Method) -> Knob:
 def _meant(knob: Knob, value: Value, owner: Any) -> Any:
     """The value that goes to the path of a knob."""
     if knob.name == "sigma_lr":
+        # Rounded as draws are, so that the command line that is shown gives the very same number.
         return float(f"{_positive('sigma_lr', value) / Group(owner.optimizer, owner.lr).full_rate:.{DIGITS}g}")
     if knob.name in BETAS and knob.option == "betas":
         recipe = optim.choose(owner.optimizer)
@@ -339,7 +342,7 @@ def _has(method: Method, name: str) -> bool:
 
 
 def _options(optimizer: str) -> list[str]:
-    return list(inspect.signature(optim.AVAILABLE[optimizer]).parameters)[2:]
+    return list(inspect.signature(optim.AVAILABLE[optimizer]).parameters)[2:]  # after params and lr
 
 
 def _takes(optimizer: str, option: str) -> bool:

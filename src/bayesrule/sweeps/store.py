@@ -1,10 +1,12 @@
 """Where trials are kept: an Optuna study, and who works on which of its trials.
 
-A sweep of T trials has T *places*, 0 to T − 1. What is drawn for a place, and the seed that it is trained with, are
-functions of (seed, place); for TPE of the trials before it, too. Whoever is free puts the first free place into the
-queue of the study and takes a trial from there, which Optuna gives to one worker only. Should two have put in the same
-place, the trial with the higher number is dropped. A trial whose worker died is failed, which frees its place: so no
-place is done twice, from however many processes and machines, and none is lost.
+The trials of a sweep have the indices 0 to T − 1. What is drawn for an index, and the seed that it is trained with, are
+functions of (seed, index); for TPE of the trials before it, too. Optuna's own numbers count attempts.
+
+Whoever is free puts the first free index into the queue of the study and takes a trial from there, which Optuna gives
+to one worker only. Should two have put in the same index, the trial with the higher number is dropped. A trial whose
+worker died is failed, which frees its index: so no index is done twice, from however many processes and machines, and
+none is lost.
 
 A dead worker is found in three ways. On the same machine its process is gone, which is seen at once. On another one
 Optuna's heartbeat stops. And a worker that died before its first heartbeat never signed the trial that it took.
@@ -37,7 +39,7 @@ from bayesrule.sweeps.ranges import Choice, Log, Range, Value, Whole
 BEAT = 15  # seconds between signs of life
 GRACE = 60  # seconds without one after which a worker counts as dead
 FEWEST = 10  # trials of which one can be the best tenth
-SETTINGS, PLACE, OUTCOME = "bayesrule", "place", "outcome"
+SETTINGS, INDEX, OUTCOME = "bayesrule", "index", "outcome"
 QUEUED_BY, TAKEN_BY = "queued by", "taken by"  # workers of a trial: who put it into the queue, who trains it
 DRAWS, TRAINING = range(2)  # what a seed is for
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -45,7 +47,7 @@ TAKEN = (*DONE, TrialState.RUNNING, TrialState.WAITING)
 
 
 class Superfluous(Exception):
-    """A trial that nobody needs: its place is another one's."""
+    """A trial that nobody needs: its index is another one's."""
 
 
 def seed_of(*key: int) -> int:
@@ -53,9 +55,9 @@ def seed_of(*key: int) -> int:
     return int(np.random.SeedSequence(key).generate_state(1)[0])
 
 
-def training_seed(seed: int, place: int) -> int:
-    """The seed that a place is trained with."""
-    return seed_of(seed, TRAINING, place)
+def training_seed(seed: int, index: int) -> int:
+    """The seed that an index is trained with."""
+    return seed_of(seed, TRAINING, index)
 
 
 def url_of(storage: str | Path | None) -> str | None:
@@ -132,7 +134,7 @@ def _unusable(url: str, error: Exception) -> OSError:
 
 
 class SettingSampler(BaseSampler):
-    """SettingSampler that are functions of (seed, place, key), and for TPE of all trials that are done."""
+    """Settings as functions of (seed, index, key), and for TPE of all trials that are done."""
 
     def __init__(self, kind: str, seed: int, ranges: Mapping[str, Range]) -> None:
         self.kind, self.seed, self.ranges = kind, seed, ranges
@@ -152,7 +154,7 @@ class SettingSampler(BaseSampler):
     ) -> Any:
         """One setting of a trial."""
         of = self.ranges[param_name]
-        seed = seed_of(self.seed, DRAWS, trial.user_attrs[PLACE], zlib.crc32(param_name.encode()))
+        seed = seed_of(self.seed, DRAWS, trial.user_attrs[INDEX], zlib.crc32(param_name.encode()))
         if self.kind == "random":
             return of.at(np.random.default_rng(seed).random())
         # A new sampler for each setting, so that what is drawn does not depend on what this process drew before. A
@@ -184,7 +186,7 @@ class Store:
                 )
 
     def step(self, wanted: int, train: Callable[[optuna.Trial, int], Mapping[str, Any]]) -> bool:
-        """One of the wanted places that nobody has, if there is one: ``train(trial, place)`` gives its outcome.
+        """One of the wanted indices that nobody has, if there is one: ``train(trial, index)`` gives its outcome.
 
         An outcome with ``scores`` is worth their ``nll``; one without broke off.
         """
@@ -195,15 +197,15 @@ class Store:
         if not queue and not free:
             return False
         if not queue:
-            self.study.enqueue_trial({}, {PLACE: free[0], QUEUED_BY: worker()})
+            self.study.enqueue_trial({}, {INDEX: free[0], QUEUED_BY: worker()})
         lost = False
 
         def objective(trial: optuna.Trial) -> float:
             nonlocal lost
             try:
                 self._sign(trial)
-                place = self._place(trial, wanted)
-                outcome = dict(train(trial, place))
+                index = self._index(trial, wanted)
+                outcome = dict(train(trial, index))
                 trial.set_user_attr(OUTCOME, outcome)
             except optuna.exceptions.UpdateFinishedTrialError as error:  # others gave it up for dead: theirs now
                 lost = True
@@ -243,13 +245,13 @@ class Store:
             if orphan:
                 self.study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
-    def _place(self, trial: optuna.Trial, wanted: int) -> int:
-        """The place of a trial that was taken from the queue."""
-        place = trial.user_attrs.get(PLACE, wanted)
+    def _index(self, trial: optuna.Trial, wanted: int) -> int:
+        """The index of a trial that was taken from the queue."""
+        index = trial.user_attrs.get(INDEX, wanted)
         others = self.study.get_trials(deepcopy=False, states=TAKEN)
-        if place >= wanted or any(t.number < trial.number and t.user_attrs.get(PLACE) == place for t in others):
+        if index >= wanted or any(t.number < trial.number and t.user_attrs.get(INDEX) == index for t in others):
             raise Superfluous
-        return int(place)
+        return int(index)
 
     def suggest(self, trial: optuna.Trial, key: str, of: Range) -> Value:
         """A setting of a trial."""
@@ -263,17 +265,17 @@ class Store:
         raise TypeError(f"{key} must have a range, not {of!r}")
 
     def done(self, wanted: int) -> dict[int, FrozenTrial]:
-        """The trials that came to an end, by place."""
-        found = {t.user_attrs[PLACE]: t for t in self.study.get_trials(deepcopy=False, states=DONE)}
-        return {place: found[place] for place in sorted(found) if place < wanted}
+        """The trials that came to an end, by index."""
+        found = {t.user_attrs[INDEX]: t for t in self.study.get_trials(deepcopy=False, states=DONE)}
+        return {index: found[index] for index in sorted(found) if index < wanted}
 
     def running(self) -> list[FrozenTrial]:
         """The trials that somebody works on."""
         return self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
 
     def _free(self, wanted: int) -> list[int]:
-        taken = {t.user_attrs.get(PLACE) for t in self.study.get_trials(deepcopy=False, states=TAKEN)}
-        return [place for place in range(wanted) if place not in taken]
+        taken = {t.user_attrs.get(INDEX) for t in self.study.get_trials(deepcopy=False, states=TAKEN)}
+        return [index for index in range(wanted) if index not in taken]
 
 
 def worker() -> list[str | int]:

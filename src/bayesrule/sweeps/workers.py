@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def work(job: SweepJob, store: Store, wanted: int, patience: float = 0.0) -> Iterator[None]:
-    """Trials, one after the other, until no place is left.
+    """Trials, one after the other, until no index is left.
 
-    So long as others work, one of them may die: ``patience`` is how many seconds to wait for its place.
+    So long as others work, one of them may die: ``patience`` is how many seconds to wait for what it leaves.
     """
 
-    def train(trial: optuna.Trial, place: int) -> dict[str, Any]:
+    def train(trial: optuna.Trial, index: int) -> dict[str, Any]:
         settings = job.space.draw(lambda key, of: store.suggest(trial, key, of))
-        return job.train(job.space.candidate(settings), the_store().training_seed(job.seed, place))
+        return job.train(job.space.candidate(settings), the_store().training_seed(job.seed, index))
 
     last = time.monotonic()
     while True:
