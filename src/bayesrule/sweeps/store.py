@@ -22,7 +22,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +243,8 @@ class Store:
                 # By this process's clock, since those of other machines may differ.
                 orphan = now - self._unsigned_since.setdefault(trial.number, now) > GRACE
             if orphan:
-                self.study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+                with suppress(optuna.exceptions.UpdateFinishedTrialError):  # by another worker, a moment ago
+                    self.study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
     def _index(self, trial: optuna.Trial, wanted: int) -> int:
         """The index of a trial that was taken from the queue."""
