@@ -6,6 +6,7 @@ its name: it needs scikit-learn, which ``import bayesrule`` does not.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,7 +24,7 @@ from bayesrule import modules
 from bayesrule.data import Arrays, standardize
 from bayesrule.likelihoods import AVAILABLE
 from bayesrule.methods import Method
-from bayesrule.models import mlp
+from bayesrule.models import choose_device, mlp
 from bayesrule.naming import unknown
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Prediction
@@ -59,6 +60,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         epochs: int | None = None,
         batch_size: int | None = None,
         random_state: RandomState = None,
+        device: str | torch.device | None = None,
     ) -> None:
         self.method = method
         self.hidden = hidden
@@ -68,6 +70,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         self.epochs = epochs
         self.batch_size = batch_size
         self.random_state = random_state
+        self.device = device
 
     def prediction(self, X: ArrayLike, samples: int = 32) -> Prediction:
         """The distribution of y at X under at most ``samples`` networks: its uncertainties, quantiles and draws."""
@@ -75,6 +78,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         return self.posterior_.predict(validate_data(self, X, reset=False, dtype=FLOATS), samples)
 
     def _learn(self, data: Arrays, likelihood: str, outputs: int) -> Self:
+        # scikit-learn's convention: a whole number gives the same fit each time, None another one.
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.posterior_ = fit(
             self._network(data, outputs, seed),
@@ -91,6 +95,14 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
 
     def _network(self, data: Arrays, outputs: int, seed: int) -> nn.Module:
         """The user's module, or a new one that is a function of the seed; an MLP has the dtype of X."""
+        network = self._made(data, outputs, seed)
+        if self.device is None:
+            return network
+        if network is self.model:
+            network = copy.deepcopy(network)  # moving a module changes it, and this one is the user's
+        return network.to(choose_device(self.device))
+
+    def _made(self, data: Arrays, outputs: int, seed: int) -> nn.Module:
         assert isinstance(data.x, Tensor)
         if isinstance(self.model, nn.Module):
             return self.model
@@ -101,7 +113,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
             )
         if not isinstance(self.hidden, Sequence):
             raise TypeError(f"hidden must be a sequence of widths, not {self.hidden!r}: for one layer give (50,)")
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]):  # a new network draws on the CPU only
             torch.default_generator.manual_seed(seed)
             if self.model is None:
                 return mlp(data.x.shape[1], outputs, self.hidden).to(data.x.dtype)
@@ -121,6 +133,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
         epochs: passes over the data; None: enough for 2000 steps, at least 10 and at most 100.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
         random_state: a whole number for the same result each time.
+        device: ``"auto"`` for a GPU if there is one, or a name such as ``"cuda"``; None: the model's own, else the CPU.
 
     Attributes:
         posterior_: what was learnt, as `br.fit` gives it.
@@ -187,6 +200,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         epochs: passes over the data; None: enough for 2000 steps, at least 10 and at most 100.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
         random_state: a whole number for the same result each time.
+        device: ``"auto"`` for a GPU if there is one, or a name such as ``"cuda"``; None: the model's own, else the CPU.
 
     Attributes:
         posterior_: what was learnt, as `br.fit` gives it.
@@ -210,8 +224,9 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         epochs: int | None = None,
         batch_size: int | None = None,
         random_state: RandomState = None,
+        device: str | torch.device | None = None,
     ) -> None:
-        super().__init__(method, hidden, model, prior, temperature, epochs, batch_size, random_state)
+        super().__init__(method, hidden, model, prior, temperature, epochs, batch_size, random_state, device)
         self.likelihood = likelihood
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -220,7 +235,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
             raise unknown("likelihood", str(self.likelihood), REGRESSIONS)
         likelihood = AVAILABLE[self.likelihood]()
         inputs, targets = validate_data(self, X, y, dtype=FLOATS, multi_output=True, ensure_min_samples=2)
-        targets = np.asarray(targets, np.float64)
+        targets = np.asarray(targets, np.float64)  # integers would be taken for labels
         if targets.shape[1:] == (1,):
             targets = column_or_1d(targets, warn=True)
         data = standardize((inputs, targets), targets="auto" if likelihood.rescales_targets else "keep")

@@ -63,17 +63,21 @@ def run(
         key: all that decides the answer; the name of ``ask`` and the version of the library count always.
         say: a question and its answer in words.
     """
-    paths = [None if cache is None else cache / f"{_digest(ask, key(question))}.json" for question in questions]
-    found = {index: _read(path) for index, path in enumerate(paths) if path is not None and path.is_file()}
+    paths: list[Path | None] = [None] * len(questions)
+    found: dict[int, Answer] = {}
+    if cache is not None:
+        for index, question in enumerate(questions):
+            path = paths[index] = cache / f"{_digest(ask, key(question))}.json"
+            if path.is_file():
+                found[index] = _read(path)
     left = [index for index in range(len(questions)) if index not in found]
     calls = [(questions[index], *given) for index in left]
     began = time.monotonic()
     for done, (which, answer) in enumerate(finished(ask, calls, processes, count=1), 1):
         index, text = left[which], json.dumps(answer)
         found[index] = json.loads(text)  # the same whether it was kept or not
-        path = paths[index]
-        if path is not None:
-            write_atomically(path, text)
+        if (kept := paths[index]) is not None:
+            write_atomically(kept, text)
         if tell is not None:
             wait_for = (time.monotonic() - began) / done * (len(left) - done)
             tell(f"{len(found)}/{len(questions)} {say(questions[index], answer)}{_left(wait_for)}")
@@ -91,13 +95,15 @@ def finished(
 
     ``look`` is called now and then, while other processes work. Whatever ends this early ends them, too.
     """
-    count = torch.get_num_threads() if count is None else count
+    if count is None:
+        count = torch.get_num_threads()
     if processes == 1 or len(calls) < 2:
         for index, call in enumerate(calls):
             with threads(count):
                 answer = ask(*call)
             yield index, answer
         return
+    # "spawn": a forked process would inherit torch's threads and locks, but not what holds them.
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin, (count,))
     try:
@@ -140,7 +146,7 @@ def threads(count: int = 1) -> Iterator[None]:
 
 
 def _begin(count: int) -> None:
-    """The start of a process that works for another one, and ends with it."""
+    """The start of a process that works for another one, and ends with it, however that one ends."""
     torch.set_num_threads(count)
     Thread(target=_end_with_parent, daemon=True).start()
 
@@ -156,7 +162,7 @@ def _asked(ask: Callable[..., Any], call: tuple[Any, ...]) -> Any:
     try:
         return ask(*call)
     except Exception as error:
-        raise _portable(error) from None
+        raise _portable(error) from None  # not all errors survive pickling
 
 
 def _portable(error: Exception) -> Exception:
@@ -182,7 +188,9 @@ def _words(thing: Any) -> Any:
     """A method, a prior or a function in a key."""
     if isinstance(thing, Named):
         return to_spec(thing)
-    return f"{thing.__module__}.{thing.__qualname__}" if callable(thing) else str(thing)
+    if callable(thing):
+        return f"{thing.__module__}.{thing.__qualname__}"
+    return str(thing)
 
 
 def _left(seconds: float) -> str:
@@ -193,4 +201,6 @@ def _left(seconds: float) -> str:
     """
     if seconds < 1:
         return ""
-    return f", {seconds:.0f} s left" if seconds < 120 else f", {seconds / 60:.0f} min left"
+    if seconds < 120:
+        return f", {seconds:.0f} s left"
+    return f", {seconds / 60:.0f} min left"

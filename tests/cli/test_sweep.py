@@ -9,7 +9,7 @@ from matplotlib.image import imread
 
 from bayesrule import sweeps
 from bayesrule.cli import fields
-from bayesrule.cli.options import Settings
+from bayesrule.cli.options import RunSettings
 from bayesrule.cli.sources import read
 from bayesrule.cli.sweep import fit_command
 from bayesrule.methods import BBB
@@ -96,7 +96,7 @@ def test_test_examples_are_never_seen(bayesrule, monkeypatch):
 
     monkeypatch.setattr(sweeps, "sweep", spy)
     assert bayesrule("sweep", "moons", *SMALL)[0] == 2
-    split = read(Settings("moons")).split
+    split = read(RunSettings("moons")).split
     given = {tuple(row) for row in seen[0].raw().x.tolist()}
     assert len(given) == len(split.train[1])
     for rows, shared in ((split.train[0], len(given)), (split.test[0], 0)):
@@ -200,7 +200,7 @@ def test_what_is_within_schedules_and_groups():
 
 
 def test_the_command_says_all(tmp_path):
-    settings = Settings(
+    settings = RunSettings(
         "uci/yacht", data_dir="a b", split=2, seed=3, method="bbb", set=("samples=2",), batch_size=7, threads=2
     )
     assignments = {"optimizer": "adam", "optimizer.betas": (0.8, 0.999), "temperature": 0.5, "initial_mean": None}

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from bayesrule.data import Split, load
-from bayesrule.models import ACTIVATIONS, build, default_for, lenet5, mlp
+from bayesrule.models import ACTIVATIONS, build, choose_device, default_for, lenet5, mlp
 
 MLP = {"name": "mlp", "inputs": 4, "outputs": 2, "hidden": [8], "activation": "tanh", "dropout": 0.1}
 LENET = {"name": "lenet5", "channels": 1, "side": 28, "outputs": 10}
@@ -20,6 +20,22 @@ def test_build_is_a_function_of_the_seed(spec):
     assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
     assert not any(torch.equal(p, q) for p, q in zip(a.parameters(), c.parameters(), strict=True))
     assert all(hasattr(m, "reset_parameters") for m in a.modules() if list(m.parameters(recurse=False)))
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "expected"), [(True, True, "cuda"), (False, True, "mps"), (False, False, "cpu")]
+)
+def test_auto_is_the_quickest_device_that_there_is(cuda, mps, expected, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    assert choose_device("auto").type == expected
+
+
+def test_a_device_that_is_not_there_is_refused():
+    for name in ("warp", "meta", "cuda:99", "cpu:x", ""):
+        with pytest.raises(ValueError, match="device must be auto or one of this machine's, cpu"):
+            build(MLP, device=name)
+    assert next(build(MLP, device=torch.device("cpu")).parameters()).device.type == "cpu"
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -1,6 +1,7 @@
 """Sweeps: each trial is done once, scored on what it has not seen, and the same whether they stopped or not."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from bayesrule import sweeps
 from bayesrule.cli import main
 from bayesrule.methods import BBB
 from bayesrule.sweeps import Choice, Log, Uniform, search, store, workers
-from bayesrule.sweeps.job import Job
+from bayesrule.sweeps.job import SweepJob
 
 RANGES = {"optimizer": Choice(["adam", "sgd"]), "lr": Log(1e-3, 1), "momentum": Uniform(0, 0.98)}
 RANGES |= {"temperature": Log(1e-3, 1), "initial_std": Log(1e-3, 0.1)}
@@ -38,24 +39,24 @@ def outcome(found):
     return [(trial.number, trial.settings, trial.nll, trial.scores, trial.failed) for trial in found.trials]
 
 
-@pytest.mark.parametrize(("sampler", "place"), [("random", 2), ("tpe", 11)])  # TPE is random until ten are done
-def test_a_sweep_that_is_interrupted_goes_on_as_if_it_had_not(sampler, place, tmp_path, monkeypatch):
-    options = {"sampler": sampler, "trials": place + 2, "seed": 3}
-    longer = sweep(**options | {"trials": place + 3})
+@pytest.mark.parametrize(("sampler", "index"), [("random", 2), ("tpe", 11)])  # TPE is random until ten are done
+def test_a_sweep_that_is_interrupted_goes_on_as_if_it_had_not(sampler, index, tmp_path, monkeypatch):
+    options = {"sampler": sampler, "trials": index + 2, "seed": 3}
+    longer = sweep(**options | {"trials": index + 3})
     path, told = tmp_path / "sweep.db", []
     with monkeypatch.context() as patched:
-        patched.setattr(Job, "train", interrupted_at(store.training_seed(3, place)))
+        patched.setattr(SweepJob, "train", interrupted_at(store.training_seed(3, index)))
         with pytest.raises(KeyboardInterrupt):
             sweep(**options, storage=path)
     found = sweep(**options, storage=path, callbacks=[told.append])
     assert outcome(found) == outcome(longer)[:-1]
-    assert [at.trial.number for at in told] == [place, place + 1]
-    assert [at.done for at in told] == [place + 1, place + 2]
+    assert [at.trial.number for at in told] == [index, index + 1]
+    assert [at.done for at in told] == [index + 1, index + 2]
     assert told[-1].best.number == found.best.number
-    assert outcome(sweep(**options | {"trials": place + 3}, storage=path)) == outcome(longer)
+    assert outcome(sweep(**options | {"trials": index + 3}, storage=path)) == outcome(longer)
 
 
-def interrupted_at(broken, train=Job.train):
+def interrupted_at(broken, train=SweepJob.train):
     def trained(self, candidate, seed):
         if seed == broken:
             raise KeyboardInterrupt
@@ -71,14 +72,14 @@ def impatient(monkeypatch):
     monkeypatch.setattr(store, "GRACE", 2)
 
 
-def test_a_killed_sweep_goes_on(tmp_path, impatient):
-    line = ["sweep", "moons", "--method", "map", "--trials", "4", "--epochs", "200", "--sampler", "random", "--json"]
+def test_a_killed_sweep_goes_on(tmp_path):
+    line = ["sweep", "moons", "--method", "map", "--trials", "4", "--epochs", "40", "--sampler", "random", "--json"]
     out = ["--out", str(tmp_path / "killed")]
     process = subprocess.Popen(
         [sys.executable, "-m", "bayesrule", *line, *out], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert any(said.startswith("2/4") for said in process.stderr)
-    time.sleep(0.5)  # into the third, after its first heartbeat: Optuna does not see one that had none
+    time.sleep(0.1)  # into the third
     process.kill()
     process.communicate(timeout=60)
     results = []
@@ -103,20 +104,45 @@ def test_two_jobs_do_each_trial_once(tmp_path):
     assert outcome(again) == outcome(whole)
 
 
-def begin_elsewhere(path, place):
-    """A trial of another worker, with one sign of life."""
+def begin_elsewhere(path, index, heartbeat=True, **signed):
+    """A trial of another worker, which does not go on with it."""
     with store.opened(store.url_of(path), "sweep", "random", 0, RANGES) as kept:
-        kept.study.enqueue_trial({}, {store.PLACE: place})
+        kept.study.enqueue_trial({}, {store.INDEX: index} | signed)
         warnings.simplefilter("ignore", UserWarning)  # a heartbeat without optimize
         trial = kept.study.ask()
-        kept.study._storage.record_heartbeat(trial._trial_id)
+        if heartbeat:
+            kept.storage.record_heartbeat(trial._trial_id)
 
 
-def test_a_trial_whose_worker_died_is_taken_again(tmp_path, impatient):
+@pytest.mark.parametrize("heartbeat", [True, False])
+def test_a_trial_whose_worker_died_elsewhere_is_taken_again(heartbeat, tmp_path, impatient):
     whole, path = sweep(), tmp_path / "sweep.db"
     sweep(trials=1, storage=path)
-    begin_elsewhere(path, place=1)
+    begin_elsewhere(path, 1, heartbeat)
     assert outcome(sweep(storage=path)) == outcome(whole)
+
+
+@pytest.mark.parametrize("heartbeat", [True, False])
+@pytest.mark.parametrize("signed", [store.QUEUED_BY, store.TAKEN_BY])
+def test_a_trial_whose_worker_died_on_this_machine_is_taken_at_once(signed, heartbeat, tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    whole, path = sweep(), tmp_path / "sweep.db"
+    sweep(trials=1, storage=path)
+    begin_elsewhere(path, 1, heartbeat, **{signed: [store.worker()[0], process.pid]})
+    began = time.monotonic()
+    assert outcome(sweep(storage=path)) == outcome(whole)
+    assert time.monotonic() - began < store.GRACE / 2
+
+
+def test_a_trial_whose_worker_works_is_not_taken():
+    lives = [[store.worker()[0], os.getpid()], ["elsewhere", 1], store.worker()]
+    with store.opened(None, "sweep", "random", 0, RANGES) as kept:
+        for index, worker in enumerate(lives):
+            kept.study.enqueue_trial({}, {store.INDEX: index, store.TAKEN_BY: worker})
+            kept.study.ask()
+        assert not kept.step(3, pytest.fail)
+        assert len(kept.running()) == 3
 
 
 def test_a_trial_that_is_alive_elsewhere_is_waited_for_and_left_alone(tmp_path, monkeypatch, impatient):
@@ -124,31 +150,31 @@ def test_a_trial_that_is_alive_elsewhere_is_waited_for_and_left_alone(tmp_path, 
     sweep(trials=1, storage=path)
     monkeypatch.setattr(store, "GRACE", 600)
     monkeypatch.setattr(search, "work", lambda *given, patience: workers.work(*given, patience=0.5))
-    begin_elsewhere(path, place=1)
+    begin_elsewhere(path, 1)
     found = sweep(storage=path)
     assert [trial.number for trial in found.trials] == [0, 2]
     assert found.running == 1
 
 
-def test_of_two_trials_for_one_place_the_later_is_dropped():
+def test_of_two_trials_for_one_index_the_later_is_dropped():
     trained = []
 
-    def train(trial, place):
-        trained.append((trial.number, place))
+    def train(trial, index):
+        trained.append((trial.number, index))
         return {"scores": {"nll": 0.0}}
 
     with store.opened(None, "sweep", "random", 0, RANGES) as kept:
-        for place in (0, 0, 1, 2):
-            kept.study.enqueue_trial({}, {store.PLACE: place})
+        for index in (0, 0, 1, 2):
+            kept.study.enqueue_trial({}, {store.INDEX: index})
         assert [kept.step(2, train) for _ in range(5)] == [True, True, True, True, False]
         assert trained == [(0, 0), (2, 1)]
         assert set(kept.done(2)) == {0, 1}
 
 
-def test_a_place_that_others_took_in_the_meantime_is_given_up():
+def test_an_index_that_others_took_in_the_meantime_is_given_up():
     with store.opened(None, "sweep", "random", 0, RANGES) as kept:
 
-        def train(trial, place):
+        def train(trial, index):
             kept.study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
             return {"scores": {"nll": 0.0}}
 

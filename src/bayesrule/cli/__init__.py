@@ -14,7 +14,7 @@ from typing import NoReturn
 from bayesrule.cli import compare, data, demo, evaluate, fit, methods, predict, prior, reproduce, sweep
 from bayesrule.cli.terminal import say
 from bayesrule.naming import unknown
-from bayesrule.report.comparison import versions
+from bayesrule.report import versions
 
 VERBS = {"demo": demo, "fit": fit, "predict": predict, "evaluate": evaluate, "compare": compare}
 VERBS |= {"sweep": sweep, "prior": prior, "reproduce": reproduce, "methods": methods, "data": data}
@@ -31,7 +31,9 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and give the exit code: 0, 2 for an error, 130 or 143 when interrupted."""
-    given = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        argv = sys.argv[1:]
+    given = list(argv)
     try:
         if given and not given[0].startswith("-") and given[0] not in VERBS:
             raise unknown("verb", given[0], VERBS)

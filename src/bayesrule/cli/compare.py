@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bayesrule.cli import fields, options, sources
-from bayesrule.cli.options import Settings
+from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
@@ -34,8 +34,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Train, evaluate, report."""
-    settings = Settings.of(args)
-    each = per_method(settings, args.methods.split(",") if args.methods else list(AVAILABLE))
+    settings = RunSettings.of(args)
+    names = list(AVAILABLE)
+    if args.methods:
+        names = args.methods.split(",")
+    each = per_method(settings, names)
     folder = Path(args.out or f"runs/{sources.name_of(settings.data)}-compare")
     refuse(folder)
     for one in each:
@@ -43,18 +46,18 @@ def run(args: argparse.Namespace) -> None:
     publish(comparison(each, args.command, folder), folder, args.json)
 
 
-def per_method(settings: Settings, names: Sequence[str]) -> list[Settings]:
+def per_method(settings: RunSettings, names: Sequence[str]) -> list[RunSettings]:
     """The settings of each method: ``swag.rank=10`` is for swag alone, ``lr=0.01`` for all."""
     each = []
     for name in dict.fromkeys(names):
         owners = [(a, a.partition(".")[0]) for a in settings.set]
         mine = tuple(a.removeprefix(f"{name}.") for a, owner in owners if owner == name or owner not in names)
-        fields.method(name, mine)
+        fields.method(name, mine)  # an error now, before another method has been trained
         each.append(replace(settings, method=name, set=mine))
     return each
 
 
-def comparison(each: Sequence[Settings], command: str, folder: Path | None) -> Comparison:
+def comparison(each: Sequence[RunSettings], command: str, folder: Path | None) -> Comparison:
     """All methods trained on the same data; their runs are kept if there is a directory for them."""
     source = sources.read(each[0])
     split, schema, _ = source

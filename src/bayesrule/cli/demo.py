@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from bayesrule.cli import compare, options
-from bayesrule.cli.options import Settings
+from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import refuse
 from bayesrule.cli.terminal import say
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     folder = Path(args.out or "demo")
     if not _earlier_demo(folder):
         refuse(folder)
-    each = compare.per_method(Settings(data="digits", **options.given(args)), list(AVAILABLE))
+    each = compare.per_method(RunSettings(data="digits", **options.given(args)), list(AVAILABLE))
     publish(compare.comparison(each, args.command, None), folder, args.json)
     say(LOOK.format(page=folder / "report.html"))
 

@@ -28,11 +28,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Load, predict, score."""
-    folder, out = Path(args.run), Path(args.out) if args.out else None
-    if out is not None:
+    folder, out = Path(args.run), None
+    if args.out:
+        out = Path(args.out)
         refuse(out)
     run = Run.read(folder)
-    posterior = run.posterior(folder)
+    posterior = run.posterior(folder, getattr(args, "device", None))
     split = run.test(args.data, getattr(args, "data_dir", None))
     if split.classes != run.classes:
         raise ValueError(f"DATA must have the classes of the run, {', '.join(run.classes)}, got those of {split.name}")

@@ -60,7 +60,7 @@ def formula(text: str) -> Formula:
 
 def _read(node: ast.expr) -> Formula:
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        value = float(node.value) if abs(node.value) < 1e308 else math.inf
+        value = float(node.value) if abs(node.value) < 1e308 else math.inf  # float() of a longer integer is an error
         return lambda mu, nu: value
     if isinstance(node, ast.Name):
         if node.id not in NAMES:

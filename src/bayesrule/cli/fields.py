@@ -10,7 +10,7 @@ from bayesrule import methods, priors
 from bayesrule.methods import Method, assign, type_of
 from bayesrule.naming import unknown
 from bayesrule.priors import Prior
-from bayesrule.sweeps.ranges import literal
+from bayesrule.sweeps import literal
 
 
 def method(name: str, assignments: Iterable[str] = ()) -> Method:
@@ -62,6 +62,7 @@ def _parsed(name: str, text: str, hint: Any) -> Any:
     options = get_args(hint) or (hint,)
     if NoneType in options and text.lower() == "none":
         return None
+    # In the order in which the type names them: int | float reads 3 as a whole number, and 3.5 as the other.
     for option in options:
         if option is bool and text.lower() in ("true", "false"):
             return text.lower() == "true"

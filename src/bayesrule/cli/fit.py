@@ -6,14 +6,16 @@ Writes run.json, posterior.safetensors, scores.json and report.html to a directo
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from bayesrule import processes
 from bayesrule.cli import fields, options, sources
-from bayesrule.cli.options import Settings
+from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
+from bayesrule.models import choose_device
 from bayesrule.report import Comparison, examine
 
 EPILOG = """examples:
@@ -35,21 +37,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 @processes.joined()
 def run(args: argparse.Namespace) -> None:
     """Train, evaluate, report; of many processes the first one writes."""
-    saved = _saved(args) if args.resume else None
-    settings = saved.settings if saved else Settings.of(args)
+    saved = schema = method = None
+    if args.resume:
+        saved = _saved(args)
+        settings, schema = saved.settings, saved.schema
+    else:
+        settings = RunSettings.of(args)
+        method = fields.method(settings.method, settings.set)
     folder = Path(args.out or f"runs/{sources.name_of(settings.data)}-{settings.method}")
     first = processes.rank() == 0
-    method = None if saved else fields.method(settings.method, settings.set)
     if saved is None and first:
         refuse(folder)
-    source = sources.read(settings, saved.schema if saved else None)
+    source = sources.read(settings, schema)
     split, schema, _ = source
     notes = sources.describe(split, schema)
     for note in notes:
         say(note)
     run = saved or Run.of(settings, source, args.command)
+    # All processes read what is continued; a new run is written by the first.
+    where = folder if first or saved else None
     try:
-        posterior = run.train(split, folder if first or saved else None, method)
+        posterior = run.train(split, where, method)
     except (KeyboardInterrupt, SystemExit):
         say(f"stopped; continue with: bayesrule fit --resume --out {folder}")
         raise
@@ -60,11 +68,13 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _saved(args: argparse.Namespace) -> Run:
-    """The run to continue; an error if other settings than its own are asked for."""
+    """The run to continue; an error if other settings than its own are asked for, but for the device."""
     if args.out is None:
         raise ValueError("--resume must know where the run is: give its directory, --out DIR")
     saved = Run.read(Path(args.out))
-    for name, value in options.given(args).items():
+    asked = options.given(args)
+    device = asked.pop("device", saved.settings.device)  # files are device-free: a run may go on on another one
+    for name, value in asked.items():
         if (own := getattr(saved.settings, name)) != value:
             raise ValueError(
                 f"--resume keeps the settings of {args.out}: {name} is {own} there, not {value}; leave it out"
@@ -74,4 +84,5 @@ def _saved(args: argparse.Namespace) -> Run:
             f"--resume needs the table that the run in {args.out} was started on, but {saved.settings.data} is not, "
             "byte for byte, that one any more: put the old file back, or start a new run with another --out"
         )
-    return saved
+    choose_device(device)
+    return replace(saved, settings=replace(saved.settings, device=device))

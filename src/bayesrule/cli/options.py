@@ -1,4 +1,4 @@
-"""Options that several verbs share, each declared once, and the `Settings` that they make.
+"""Options that several verbs share, each declared once, and the `RunSettings` that they make.
 
 An option that is not given is not in the parsed arguments, so that a resumed run can tell what was asked for.
 """
@@ -10,13 +10,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from bayesrule.data import Kind
-from bayesrule.data.catalog import NAMES
+from bayesrule.data import NAMES, Kind
 from bayesrule.files import FileError
+from bayesrule.models import choose_device
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """All that decides what a run gives, as on the command line and in ``run.json``."""
 
     data: str
@@ -34,29 +34,36 @@ class Settings:
     batch_size: int | None = None
     hidden: tuple[int, ...] | None = None
     threads: int = 1
+    device: str = "cpu"
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Settings:
+    def of(cls, args: argparse.Namespace) -> RunSettings:
         """The settings that were given, and the defaults of the others."""
         if "data" not in given(args):
             raise ValueError("DATA must be a name (see: bayesrule data) or a .csv or .parquet file, got nothing")
         settings = cls(**given(args))
         if settings.threads < 1:
             raise ValueError(f"--threads must be at least 1, got {settings.threads}")
+        choose_device(settings.device)  # an error now if there is none, before any data are read
         return settings
 
     @classmethod
-    def from_json(cls, plain: dict[str, Any]) -> Settings:
+    def from_json(cls, plain: dict[str, Any]) -> RunSettings:
         """Undo `dataclasses.asdict` and a trip through JSON."""
         if stray := set(plain) - {field.name for field in fields(cls)}:
             raise FileError(f"run.json has settings that this version does not know: {', '.join(sorted(stray))}")
-        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in plain.items()}
+        values: dict[str, Any] = {}
+        for key, value in plain.items():
+            if isinstance(value, list):  # JSON has no tuples
+                value = tuple(value)
+            values[key] = value
         return cls(**values)
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
     """The settings among parsed arguments."""
-    found = {key: value for key, value in vars(args).items() if key in {field.name for field in fields(Settings)}}
+    known = {field.name for field in fields(RunSettings)}
+    found = {key: value for key, value in vars(args).items() if key in known}
     if "set" in found:
         found["set"] = tuple(found["set"])
     if is_table(found.get("data", "")):  # absolute, so that the run can be resumed from anywhere
@@ -73,7 +80,9 @@ def is_table(data: str) -> bool:
 
 def about_data(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     """DATA and how to read it."""
-    about: dict[str, Any] = {"nargs": "?", "default": argparse.SUPPRESS} if optional else {}
+    about: dict[str, Any] = {}
+    if optional:
+        about = {"nargs": "?", "default": argparse.SUPPRESS}
     help = "a name (see: bayesrule data), or a .csv or .parquet file with --target"
     parser.add_argument("data", metavar="DATA", help=help, **about)
     _option(parser, "--target", metavar="COLUMN", help="the column to predict")
@@ -88,11 +97,18 @@ def run_and_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="the directory that bayesrule fit wrote")
     parser.add_argument("data", metavar="DATA", help="a .csv or .parquet file, or a name (see: bayesrule data)")
     where_data(parser)
+    device(parser, "the run's own")
 
 
 def seed(parser: argparse.ArgumentParser) -> None:
     """The seed."""
     _option(parser, "--seed", type=int, metavar="N", help="the same seed gives the same result (0)")
+
+
+def device(parser: argparse.ArgumentParser, default: str = "cpu") -> None:
+    """Where to compute."""
+    help = f"cpu, cuda, mps or any other device of torch; auto takes a GPU if there is one ({default})"
+    _option(parser, "--device", metavar="NAME", help=help)
 
 
 def where_data(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +126,7 @@ def about_training(parser: argparse.ArgumentParser) -> None:
     _option(parser, "--temperature", type=float, metavar="T", help="below 1 the prior counts less (1)")
     _option(parser, "--set", action="append", metavar="FIELD=VALUE", help="a field of the method, such as rank=10")
     _option(parser, "--threads", type=int, metavar="N", help="1 is quickest for small networks (1)")
+    device(parser)
 
 
 def about_output(parser: argparse.ArgumentParser, out: str) -> None:

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
     if args.out:
         _refuse(Path(args.out), Path(args.data))
     run = Run.read(folder)
-    posterior = run.posterior(folder)
+    posterior = run.posterior(folder, getattr(args, "device", None))
     x = run.inputs(args.data, getattr(args, "data_dir", None))
     table = tabulate(posterior.predict(x, seed=run.settings.seed), run.classes)
     text = table.to_csv(index=False)
@@ -91,4 +91,4 @@ def _refuse(out: Path, data: Path) -> None:
 
 
 def _list(values: Tensor) -> list[float]:
-    return [float(f"{value:.7g}") for value in values.tolist()]
+    return [float(f"{value:.7g}") for value in values.tolist()]  # all that single precision holds, and no more

@@ -14,6 +14,7 @@ from pathlib import Path
 from bayesrule.cli import options
 from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.files import write_atomically
+from bayesrule.models import choose_device
 from bayesrule.naming import unknown
 
 EPILOG = """examples:
@@ -29,13 +30,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes side by side (1)")
     options.where_data(parser)
     options.seed(parser)
+    options.device(parser)
     options.about_output(parser, "where the result goes (results/NAME)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run, draw, write."""
     from bayesrule import experiments  # matplotlib takes a while
-    from bayesrule.report.comparison import machine, versions
+    from bayesrule.report import machine, versions
 
     known = experiments.EXPERIMENTS
     if args.name is None:
@@ -48,8 +50,10 @@ def run(args: argparse.Namespace) -> None:
     given = options.given(args)
     folder = Path(args.out or f"results/{args.name}{'-full' if args.full else ''}")
     began = time.perf_counter()
+    device = given.get("device", "cpu")
+    choose_device(device)  # an error now if there is none
     setting = experiments.Setting(
-        args.full, given.get("seed", 0), given.get("data_dir"), args.jobs, folder / "trials", say
+        args.full, given.get("seed", 0), given.get("data_dir"), args.jobs, folder / "trials", say, device
     )
     result = known[args.name](setting)
     plain = {
@@ -59,6 +63,7 @@ def run(args: argparse.Namespace) -> None:
         "command": args.command,
         "full": args.full,
         "seed": setting.seed,
+        "device": device,
         "seconds": round(time.perf_counter() - began, 1),
         "versions": versions(),
         "machine": machine(),

@@ -13,18 +13,17 @@ import torch
 
 from bayesrule import likelihoods
 from bayesrule.cli import fields, sources
-from bayesrule.cli.options import Settings, is_table
+from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
 from bayesrule.cli.terminal import progress
-from bayesrule.data import Kind, Schema, Split, load, read_table, standardize
-from bayesrule.data.tables import fingerprint
+from bayesrule.data import Kind, Schema, Split, fingerprint, load, read_table, standardize
 from bayesrule.files import FileError, write_atomically
 from bayesrule.jobs import threads
 from bayesrule.methods import Method
 from bayesrule.models import Spec, build, default_for
 from bayesrule.posteriors import Posterior
 from bayesrule.posteriors import load as load_posterior
-from bayesrule.report.comparison import versions
+from bayesrule.report import versions
 from bayesrule.training import Folder, fit, resume
 
 FORMAT = "bayesrule-run/1"
@@ -34,7 +33,7 @@ FORMAT = "bayesrule-run/1"
 class Run:
     """All that is needed to train, to resume, and to predict from the posterior on other data."""
 
-    settings: Settings
+    settings: RunSettings
     model: Spec
     kind: Kind
     shape: tuple[int, ...]
@@ -45,7 +44,7 @@ class Run:
     command: str
 
     @classmethod
-    def of(cls, settings: Settings, source: Source, command: str) -> Run:
+    def of(cls, settings: RunSettings, source: Source, command: str) -> Run:
         """A new run on data that were read, everything checked that can be."""
         if settings.likelihood is not None:
             likelihoods.choose(settings.likelihood)
@@ -63,9 +62,11 @@ class Run:
             plain = json.loads(path.read_text(encoding="utf-8"))
             if plain["format"] != FORMAT:
                 raise FileError(f"{path}: format {plain['format']!r} where {FORMAT!r} is read")
-            schema = None if plain["schema"] is None else Schema.from_json(plain["schema"])
+            schema = None
+            if plain["schema"] is not None:
+                schema = Schema.from_json(plain["schema"])
             shape, classes = tuple(plain["shape"]), tuple(plain["classes"])
-            settings = Settings.from_json(plain["settings"])
+            settings = RunSettings.from_json(plain["settings"])
             model, table = plain["model"], plain.get("table")
             return cls(settings, model, plain["kind"], shape, classes, schema, table, plain["command"])
         except (json.JSONDecodeError, KeyError, TypeError) as error:
@@ -83,13 +84,15 @@ class Run:
         A directory is one that nobody else uses: whoever calls has made sure of that.
         """
         asked = self.settings
-        network = build(self.model, asked.seed)
-        data = split.train if split.image_shape else standardize(split.train)
+        network = build(self.model, asked.seed, asked.device)
+        data: Any = split.train
+        if not split.image_shape:  # pixels are in [0, 1] already
+            data = standardize(data)
         with progress(asked.method) as callback, threads(asked.threads):
             if method is None and folder is not None and not _fresh(folder):
                 return resume(folder, network, data, callbacks=[callback])
             if folder is not None:
-                self.write(folder)
+                self.write(folder)  # before the first step, so that whatever is interrupted can be resumed
             try:
                 return fit(
                     network,
@@ -111,12 +114,12 @@ class Run:
                         folder.rmdir()
                 raise
 
-    def posterior(self, folder: Path) -> Posterior:
-        """The posterior of a finished run."""
+    def posterior(self, folder: Path, device: str | None = None) -> Posterior:
+        """The posterior of a finished run, on a device, or on the one that it was trained on."""
         path = Folder(folder).posterior
         if not path.exists():
             raise FileNotFoundError(f"{folder} is not finished: continue it with bayesrule fit --resume --out {folder}")
-        return load_posterior(path, build(self.model))
+        return load_posterior(path, build(self.model, device=device or self.settings.device))
 
     def inputs(self, data: str, data_dir: str | None) -> torch.Tensor:
         """The inputs of DATA: all rows of a table, or the test examples of a named set."""
@@ -140,8 +143,10 @@ class Run:
             return Split(Path(data).stem, self.kind, what, pair, None, self.classes, schema.features)
         if self.schema is not None:
             raise ValueError(f"DATA must be a table, as the run was trained on {asked.data}, got {data!r}")
-        same = data == asked.data
-        split = load(data, data_dir or asked.data_dir, asked.split if same else 0, asked.seed)
+        number = 0
+        if data == asked.data:
+            number = asked.split
+        split = load(data, data_dir or asked.data_dir, number, asked.seed)
         if tuple(split.test[0].shape[1:]) != self.shape:
             raise ValueError(
                 f"DATA must have inputs of shape {list(self.shape)}, as {asked.data} that the run was trained on, "
@@ -174,7 +179,7 @@ def _fresh(folder: Path) -> bool:
     return not (Folder(folder).checkpoint.exists() or Folder(folder).posterior.exists())
 
 
-def _spec(settings: Settings, split: Split) -> Spec:
+def _spec(settings: RunSettings, split: Split) -> Spec:
     """The network: the default one for the data, with the hidden layers and the outputs that were asked for."""
     spec = default_for(split, settings.likelihood)
     if settings.hidden is None:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bayesrule import likelihoods
-from bayesrule.cli.options import Settings, is_table
-from bayesrule.data import Kind, Schema, Split, load, load_table, read_table
-from bayesrule.data.tables import fingerprint
+from bayesrule.cli.options import RunSettings, is_table
+from bayesrule.data import Kind, Schema, Split, fingerprint, load, load_table, read_table
 
 
 class Source(NamedTuple):
@@ -24,7 +23,7 @@ def name_of(data: str) -> str:
     return Path(data).stem if is_table(data) else data.replace("/", "-")
 
 
-def read(settings: Settings, schema: Schema | None = None) -> Source:
+def read(settings: RunSettings, schema: Schema | None = None) -> Source:
     """The data to train and test on; a table with the schema that is given, or one that is learnt."""
     source = _table(settings, schema) if is_table(settings.data) else Source(_named(settings), None, None)
     split = source.split
@@ -48,14 +47,14 @@ def describe(split: Split, schema: Schema | None) -> list[str]:
     return [f"{examples}; {encoded}", *schema.notes]
 
 
-def _named(settings: Settings) -> Split:
+def _named(settings: RunSettings) -> Split:
     for option in ("target", "kind"):
         if getattr(settings, option) is not None:
             raise ValueError(f"--{option} is for .csv and .parquet files, but DATA is the name {settings.data!r}")
     return load(settings.data, settings.data_dir, settings.split, settings.seed)
 
 
-def _table(settings: Settings, schema: Schema | None) -> Source:
+def _table(settings: RunSettings, schema: Schema | None) -> Source:
     if settings.split:
         raise ValueError(f"--split is for uci/… sets, got {settings.split} for a table: --seed makes other splits")
     if settings.target is None:
@@ -68,4 +67,6 @@ def _table(settings: Settings, schema: Schema | None) -> Source:
 
 def _kind(likelihood: str | None) -> Kind | None:
     """The kind of target that a likelihood is for, if one was asked for."""
-    return None if likelihood is None else likelihoods.choose(likelihood).kind
+    if likelihood is None:
+        return None
+    return likelihoods.choose(likelihood).kind

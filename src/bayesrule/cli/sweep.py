@@ -21,7 +21,7 @@ from typing import Any
 
 from bayesrule import likelihoods, sweeps
 from bayesrule.cli import fields, options, sources
-from bayesrule.cli.options import Settings
+from bayesrule.cli.options import RunSettings
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.data import standardize
@@ -29,10 +29,8 @@ from bayesrule.files import write_atomically
 from bayesrule.jobs import threads
 from bayesrule.methods import Method
 from bayesrule.models import build
-from bayesrule.report.comparison import machine, versions
-from bayesrule.report.measures import number
-from bayesrule.sweeps import Callback, Progress, Range, Sweep, Trial
-from bayesrule.sweeps.space import Space
+from bayesrule.report import machine, number, versions
+from bayesrule.sweeps import Callback, Range, Space, Sweep, SweepProgress, Trial
 
 EPILOG = """examples:
   bayesrule sweep digits --trials 100 --jobs 2
@@ -69,7 +67,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Search, show, write."""
-    settings = replace(Settings.of(args), method=getattr(args, "method", "bbb"))
+    settings = replace(RunSettings.of(args), method=getattr(args, "method", "bbb"))
     method = fields.method(settings.method, settings.set)
     ranges = _ranges(method, settings, args)
     name = args.name or f"{sources.name_of(settings.data)}-{settings.method}"
@@ -80,10 +78,13 @@ def run(args: argparse.Namespace) -> None:
     split = source.split
     for note in sources.describe(split, source.schema):
         say(note)
+    train: Any = split.train
+    if not split.image_shape:
+        train = standardize(train)
     with _progress(args.trials) as callback, threads(settings.threads):
         found = sweeps.sweep(
-            build(run.model, settings.seed),
-            split.train if split.image_shape else standardize(split.train),
+            build(run.model, settings.seed, settings.device),
+            train,
             method,
             ranges,
             args.trials,
@@ -107,10 +108,11 @@ def run(args: argparse.Namespace) -> None:
     _publish(found, settings, folder, args)
 
 
-def _ranges(method: Method, settings: Settings, args: argparse.Namespace) -> dict[str, Range]:
+def _ranges(method: Method, settings: RunSettings, args: argparse.Namespace) -> dict[str, Range]:
     """What to search over: what was asked for, or the usual but for what was set."""
     fixed = {assignment.partition("=")[0].strip() for assignment in settings.set}
-    fixed |= {"temperature"} if "temperature" in options.given(args) else set()
+    if "temperature" in options.given(args):
+        fixed.add("temperature")
     if not args.space:
         return sweeps.default_space(method, fixed)
     ranges = sweeps.parse_space(args.space)
@@ -124,13 +126,14 @@ def _refuse(folder: Path) -> None:
     """An error if a directory holds anything but a sweep."""
     refuse(folder)
     path = folder / "result.json"
+    if not path.exists():
+        return
     try:
-        sweep = not path.exists() or json.loads(path.read_text(encoding="utf-8"))["command"].startswith(
-            "bayesrule sweep"
-        )
-    except (ValueError, LookupError, TypeError, AttributeError):
-        sweep = False
-    if not sweep:
+        command = json.loads(path.read_text(encoding="utf-8"))["command"]
+        earlier = command.startswith("bayesrule sweep")
+    except (ValueError, LookupError, TypeError, AttributeError):  # anything that JSON can hold
+        earlier = False
+    if not earlier:
         raise FileExistsError(f"--out {folder} holds another result.json, not one of a sweep: choose another directory")
 
 
@@ -148,79 +151,91 @@ def _progress(trials: int) -> Iterator[Callback]:
         columns = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
         with Bar(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task("", total=trials)
-            yield lambda at: bar.update(
-                task, completed=at.done, description=f"best NLL {number(at.best.nll)}" if at.best else ""
-            )
+
+            def show(at: SweepProgress) -> None:
+                description = ""
+                if at.best is not None:
+                    description = f"best NLL {number(at.best.nll)}"
+                bar.update(task, completed=at.done, description=description)
+
+            yield show
     except (KeyboardInterrupt, SystemExit):
         say("stopped; the same command goes on from here")
         raise
 
 
-def _line(at: Progress) -> str:
+def _line(at: SweepProgress) -> str:
     trial = at.trial
-    outcome = f"failed ({trial.failed})" if trial.failed else f"NLL {number(trial.nll)}"
-    best = f", best {number(at.best.nll)}" if at.best else ""
-    return f"{at.done}/{at.trials} {outcome}{best}: {_in_words(trial.settings)}"
+    outcome = f"NLL {number(trial.nll)}"
+    if trial.failed:
+        outcome = f"failed ({trial.failed})"
+    if at.best is not None:
+        outcome += f", best {number(at.best.nll)}"
+    return f"{at.done}/{at.trials} {outcome}: {_in_words(trial.settings)}"
 
 
 def _in_words(settings: Mapping[str, Any]) -> str:
     return " ".join(f"{key}={_text(value)}" for key, value in settings.items())
 
 
-def _publish(found: Sweep, settings: Settings, folder: Path, args: argparse.Namespace) -> None:
+def _publish(found: Sweep, settings: RunSettings, folder: Path, args: argparse.Namespace) -> None:
     """Show the best trials, and write everything."""
-    from bayesrule.report.landscape import landscapes  # matplotlib takes a while
+    from bayesrule.report import landscape  # matplotlib takes a while
 
     best = found.best
-    command = fit_command(settings, best)
+    fit = fit_command(settings, best)
+    command = args.command
+    if args.storage is not None:  # its URL may hold a password
+        command = command.replace(args.storage, "URL")
     plain = {
         "data": sources.name_of(settings.data),
-        "command": args.command if args.storage is None else args.command.replace(args.storage, "URL"),
+        "command": command,
         "method": settings.method,
         "sampler": args.sampler,
         "seed": settings.seed,
         "val": args.val,
         "space": {key: str(of) for key, of in found.space.items()},
-        "best": best.to_json() | {"set": _sets(best), "fit": command},
+        "best": best.to_json() | {"set": _sets(best), "fit": fit},
         "importance": found.importance(),
         "failed": sum(trial.failed is not None for trial in found.trials),
         "trials": [trial.to_json() for trial in found.trials],
         "versions": versions(),
         "machine": machine(),
     }
-    write_atomically(folder / "landscapes.png", landscapes(found))
+    write_atomically(folder / "landscapes.png", landscape.landscapes(found))
     write_atomically(folder / "result.json", json.dumps(plain, indent=1))
     if args.json:
         show_json(plain)
     else:
         _show(found)
-        print(f"train on all training examples with the best settings, and test:\n  {command}")
+        print(f"train on all training examples with the best settings, and test:\n  {fit}")
     say(f"wrote {folder / 'result.json'} and {folder / 'landscapes.png'}")
 
 
 def _show(found: Sweep) -> None:
     """The best trials, a column for each setting; those for one optimiser alone share that of their field."""
-    second = next((score for score in ("accuracy", "rmse") if score in found.best.scores), None)
+    scores = [score for score in ("accuracy", "rmse") if score in found.best.scores]
     paths = list(dict.fromkeys(path for trial in found.ranked[:BEST] for path in trial.assignments))
     heads = [path.removeprefix("optimizer.") for path in paths]
-    rows = [
-        [str(trial.number), number(trial.nll), *([number(trial.scores[second])] if second else [])]
-        + [_text(trial.assignments[path]) if path in trial.assignments else "" for path in paths]
-        for trial in found.ranked[:BEST]
-    ]
-    show_table(["trial", "NLL", *([second] if second else []), *heads], rows, right=True)
+    rows = []
+    for trial in found.ranked[:BEST]:
+        row = [str(trial.number), number(trial.nll)]
+        row += [number(trial.scores[score]) for score in scores]
+        row += [_text(trial.assignments.get(path, "")) for path in paths]
+        rows.append(row)
+    show_table(["trial", "NLL", *scores, *heads], rows, right=True)
 
 
-def fit_command(settings: Settings, trial: Trial) -> str:
+def fit_command(settings: RunSettings, trial: Trial) -> str:
     """The command line that trains with the settings of a trial.
 
     >>> from bayesrule.methods import MAP
     >>> trial = Trial(0, {}, MAP(0.5), 1.0, {"lr": 0.5}, 0, 0.1, {}, 1.0)
-    >>> fit_command(Settings("moons", method="map", epochs=5), trial)
+    >>> fit_command(RunSettings("moons", method="map", epochs=5), trial)
     'bayesrule fit moons --method map --epochs 5 --set lr=0.5'
     """
     words = ["bayesrule", "fit", settings.data, "--method", settings.method]
-    for field in fields_of(Settings):
+    for field in fields_of(RunSettings):
         value = getattr(settings, field.name)
         if field.name in ("data", "method", "set", "temperature") or value == field.default:
             continue

@@ -36,9 +36,9 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: boo
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, column in enumerate(columns):
-        last = place == len(columns) - 1
-        side = "right" if right and place else "left"
+    for index, column in enumerate(columns):
+        last = index == len(columns) - 1
+        side = "right" if right and index else "left"
         table.add_column(escape(column), justify=side, no_wrap=right or not last)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*row)
@@ -48,8 +48,15 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: boo
 def show_board(comparison: Comparison) -> None:
     """The leaderboard, the best of each column bold."""
     measures, rows = board(comparison)
-    cells = [[f"[bold]{c.value}[/bold]" if c.best else c.value for c in row.cells] for row in rows]
-    shown = [[row.name, *scores, row.cost] for row, scores in zip(rows, cells, strict=True)]
+    shown = []
+    for row in rows:
+        scores = []
+        for cell in row.cells:
+            value = cell.value
+            if cell.best:
+                value = f"[bold]{value}[/bold]"
+            scores.append(value)
+        shown.append([row.name, *scores, row.cost])
     show_table(["method", *(measure.label for measure in measures), "training"], shown, right=True)
 
 

@@ -4,21 +4,26 @@ Importing this package needs torch and numpy only; pandas, scikit-learn and pyar
 """
 
 from bayesrule.data import inputs
-from bayesrule.data.batches import Arrays, Batch, Data, Loader
-from bayesrule.data.catalog import Entry, load, names
+from bayesrule.data.batches import Arrays, Batch, Data
+from bayesrule.data.catalog import NAMES, CatalogEntry, load, names
+from bayesrule.data.columns import CategoryColumn, Column
 from bayesrule.data.embedded import and_gate, digits, gap, moons, sine
 from bayesrule.data.inputs import Inputs
 from bayesrule.data.intake import as_data, as_inputs, standardize
+from bayesrule.data.loaders import Loader
 from bayesrule.data.scaling import Affine, Scaling
-from bayesrule.data.splits import Kind, Pair, Split
-from bayesrule.data.tables import Schema, load_table, read_table
+from bayesrule.data.splits import Kind, Pair, Split, cut, hold_out
+from bayesrule.data.tables import Schema, fingerprint, load_table, read_table
 
 __all__ = [
+    "NAMES",
     "Affine",
     "Arrays",
     "Batch",
+    "CatalogEntry",
+    "CategoryColumn",
+    "Column",
     "Data",
-    "Entry",
     "Inputs",
     "Kind",
     "Loader",
@@ -29,8 +34,11 @@ __all__ = [
     "and_gate",
     "as_data",
     "as_inputs",
+    "cut",
     "digits",
+    "fingerprint",
     "gap",
+    "hold_out",
     "inputs",
     "load",
     "load_table",

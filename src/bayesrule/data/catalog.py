@@ -49,7 +49,7 @@ UCI = {f"uci/{name}": f"UCI_Datasets/{folder}/data" for name, folder in uci.FOLD
 NAMES = (*embedded.SPLITS, *PICTURES, "cifar10", *UCI)
 
 
-class Entry(NamedTuple):
+class CatalogEntry(NamedTuple):
     """A line of the catalog. ``missing`` is empty, or says what was looked for."""
 
     name: str
@@ -83,20 +83,23 @@ def load(name: str, data_dir: str | Path | None = None, split: int = 0, seed: in
         train, test = uci.read_uci(root / UCI[name], split)
         what = f"regression, {train[0].shape[1]} features, split {split}"
         return Split(name, "reals", what, test, train)
-    x, y = (
-        torch.cat(parts) for parts in zip(*(cifar.read_cifar10(root / CIFAR10 / f) for f in cifar.TRAIN), strict=True)
-    )
+    pictures, labels = [], []
+    for file in cifar.TRAIN:
+        x, y = cifar.read_cifar10(root / CIFAR10 / file)
+        pictures.append(x)
+        labels.append(y)
+    train = torch.cat(pictures), torch.cat(labels)
     test = cifar.read_cifar10(root / CIFAR10 / cifar.TEST)
-    return Split(name, "classes", CIFAR10_WHAT, test, (x, y), CIFAR10_CLASSES, image_shape=(3, 32, 32))
+    return Split(name, "classes", CIFAR10_WHAT, test, train, CIFAR10_CLASSES, image_shape=(3, 32, 32))
 
 
-def names(data_dir: str | Path | None = None) -> list[Entry]:
+def names(data_dir: str | Path | None = None) -> list[CatalogEntry]:
     """Every data set, and what is missing to load it.
 
     >>> names()[0]
-    Entry(name='digits', what='handwritten digits, 8 x 8 pixels', missing='')
+    CatalogEntry(name='digits', what='handwritten digits, 8 x 8 pixels', missing='')
     """
-    return [Entry(name, _what(name), _missing(name, data_dir)) for name in NAMES]
+    return [CatalogEntry(name, _what(name), _missing(name, data_dir)) for name in NAMES]
 
 
 def _pictures(name: str, root: Path) -> Split:
@@ -108,9 +111,11 @@ def _pictures(name: str, root: Path) -> Split:
         train = idx.pictures(root / folder, "train")
     else:
         what += f"; test pictures only, for there is no {path}"
-    other = root / PICTURES[outside].folder if outside else None
-    there = other is not None and _found(other / "t10k-images-idx3-ubyte")
-    ood = idx.pictures(other, "t10k")[0] if other and there else None
+    ood = None
+    if outside is not None:
+        other = root / PICTURES[outside].folder
+        if _found(other / "t10k-images-idx3-ubyte"):
+            ood, _ = idx.pictures(other, "t10k")
     return Split(name, "classes", what, test, train, classes, ood=ood, image_shape=(1, *test[0].shape[2:]))
 
 
@@ -128,7 +133,9 @@ def _file(name: str) -> str:
     """The file without which nothing of ``name`` can be loaded."""
     if name in PICTURES:
         return f"{PICTURES[name].folder}/t10k-images-idx3-ubyte"
-    return f"{UCI[name]}/data.txt" if name in UCI else f"{CIFAR10}/{cifar.TEST}"
+    if name in UCI:
+        return f"{UCI[name]}/data.txt"
+    return f"{CIFAR10}/{cifar.TEST}"
 
 
 def _found(path: Path) -> bool:
@@ -142,7 +149,9 @@ def _found(path: Path) -> bool:
 def _what(name: str) -> str:
     if name in PICTURES:
         return PICTURES[name].what
-    return embedded.WHAT.get(name, "UCI regression, standard splits" if name in UCI else CIFAR10_WHAT)
+    if name in UCI:
+        return "UCI regression, standard splits"
+    return embedded.WHAT.get(name, CIFAR10_WHAT)
 
 
 def _missing(name: str, data_dir: str | Path | None) -> str:

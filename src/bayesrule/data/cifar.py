@@ -34,5 +34,6 @@ def read_cifar10(path: Path) -> Pair:
     records = np.frombuffer(raw, np.uint8).reshape(-1, _RECORD)
     if (top := records[:, 0].max()) > 9:
         raise ValueError(f"{path} must hold labels 0 to 9, got {top}: it is no CIFAR-10 binary file")
+    # Copies: torch warns of memory that must not be written to, and that of bytes must not.
     labels, pixels = (torch.from_numpy(part.copy()) for part in (records[:, 0], records[:, 1:]))
     return pixels.reshape(-1, 3, 32, 32).float().div_(255), labels.long()

@@ -22,7 +22,9 @@ def digits(image: bool = False) -> Pair:
 
     pixels, labels = load_digits(return_X_y=True)
     x = torch.from_numpy(pixels / 16).float()
-    return x.reshape(-1, 1, 8, 8) if image else x, torch.from_numpy(labels).long()
+    if image:
+        x = x.reshape(-1, 1, 8, 8)
+    return x, torch.from_numpy(labels).long()
 
 
 def moons(n: int = 400, noise: float = 0.2, seed: int = 0) -> Pair:
@@ -87,8 +89,10 @@ def scrambled(x: Tensor, seed: int = 0) -> Tensor:
     6.0
     """
     n, c, h, w = x.shape
+    # Derangements: no quadrant stays, or half of a picture might be as it was.
     moves = np.array([p for p in permutations(range(4)) if all(i != j for i, j in enumerate(p))])
     chosen = torch.from_numpy(moves[np.random.default_rng(seed).integers(len(moves), size=n)])
+    # [N, C, 2, H/2, 2, W/2]: which half of the rows, which row of it, and the same of columns
     quadrants = x.reshape(n, c, 2, h // 2, 2, w // 2).permute(0, 2, 4, 1, 3, 5).reshape(n, 4, c, h // 2, w // 2)
     moved = quadrants[torch.arange(n)[:, None], chosen]
     return moved.reshape(n, 2, 2, c, h // 2, w // 2).permute(0, 3, 1, 4, 2, 5).reshape(n, c, h, w)

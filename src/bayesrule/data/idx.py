@@ -50,6 +50,7 @@ def read_idx(path: Path) -> NDArray[Any]:
     if len(raw) != expected:
         what = "truncated" if len(raw) < expected else "too long"
         raise ValueError(f"{path} is {what}: shape {shape} needs {expected} bytes, it has {len(raw)}. Fetch it again")
+    # astype copies: the bytes may not be written to, and torch takes native byte order only.
     return np.frombuffer(raw, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
 
 

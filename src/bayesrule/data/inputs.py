@@ -33,14 +33,21 @@ def named(x: Inputs) -> Iterator[tuple[str, Tensor]]:
     """The tensors of ``x`` with the names that errors give them: ``X``, ``X[1]`` or ``X['image']``."""
     if isinstance(x, Tensor):
         yield "X", x
+    elif isinstance(x, tuple):
+        for index, part in enumerate(x):
+            yield f"X[{index}]", part
     else:
-        for key, part in enumerate(x) if isinstance(x, tuple) else x.items():
+        for key, part in x.items():
             yield f"X[{key!r}]", part
 
 
 def length(x: Inputs) -> int:
     """How many examples there are; an error if the parts disagree."""
-    sizes = {name: part.shape[0] if part.ndim else None for name, part in named(x)}
+    sizes: dict[str, int | None] = {}
+    for name, part in named(x):
+        sizes[name] = None
+        if part.ndim:
+            sizes[name] = part.shape[0]
     if not sizes or None in sizes.values():
         raise ValueError(f"X must have the examples along its first dimension, got {sizes or 'no tensors'}")
     if len(set(sizes.values())) > 1:

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from bayesrule.data import inputs
-from bayesrule.data.batches import Arrays, Data, Loader, check_finite
+from bayesrule.data.batches import Arrays, Data, check_finite
 from bayesrule.data.inputs import Inputs
+from bayesrule.data.loaders import Loader
 from bayesrule.data.scaling import Affine, Scaling
 from bayesrule.naming import unknown
 
@@ -41,7 +42,9 @@ def as_data(train: Any) -> Data:
         return Loader(train)
     if isinstance(train, tuple | list) and len(train) == 2:
         return Arrays(_inputs(train[0]), _tensor("y", train[1]))
-    got = f"{type(train).__name__} of {len(train)}" if isinstance(train, tuple | list) else type(train).__name__
+    got = type(train).__name__
+    if isinstance(train, tuple | list):
+        got += f" of {len(train)}"
     raise TypeError(f"train must be a pair (X, y), a Dataset, a DataLoader or Data, got {got}")
 
 
@@ -79,21 +82,22 @@ def standardize(train: Any, targets: str = "auto") -> Arrays:
     if not isinstance(x, Tensor):
         raise TypeError(f"X must be one array to be standardized, got a {type(x).__name__}: scale its parts before")
     labels = not y.is_floating_point() or bool(((y == 0) | (y == 1)).all())
-    scaling = Scaling(
-        inputs=_z_score(x) if x.is_floating_point() else None,
-        targets=None if labels or targets == "keep" else _z_score(y),
-    )
-    return Arrays(
-        scaling.inputs.forward(x) if scaling.inputs else x,
-        scaling.targets.forward(y) if scaling.targets else y,
-        scaling,
-    )
+    scale_x = scale_y = None
+    if x.is_floating_point():
+        scale_x = _z_score(x)
+    if targets == "auto" and not labels:
+        scale_y = _z_score(y)
+    scaling = Scaling(scale_x, scale_y)
+    return Arrays(*scaling.forward(x, y), scaling)
 
 
 def _z_score(t: Tensor) -> Affine:
-    picture = t.ndim == 4
-    std, mean = torch.std_mean(t.double(), dim=(0, 2, 3) if picture else 0, correction=0, keepdim=picture)
-    std, mean = (std[0], mean[0]) if picture else (std, mean)
+    if t.ndim == 4:  # pictures: a number for each channel, [C, 1, 1]
+        std, mean = torch.std_mean(t.double(), dim=(0, 2, 3), correction=0, keepdim=True)
+        std, mean = std[0], mean[0]
+    else:
+        std, mean = torch.std_mean(t.double(), dim=0, correction=0)
+    # The deviation of a constant is rounding error of its mean, rarely 0.
     return Affine(mean, std.masked_fill(std <= 1e-12 * mean.abs(), 1.0))
 
 
@@ -109,7 +113,9 @@ def _tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value.detach()
     try:
-        array = np.asarray(value.to_numpy() if hasattr(value, "to_numpy") else value)
+        if hasattr(value, "to_numpy"):  # pandas and polars
+            value = value.to_numpy()
+        array = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} must be an array of numbers with rows of one length: {error}") from error
     if array.dtype.kind not in "fiub":
@@ -131,9 +137,16 @@ def _numbers(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         whole = all(isinstance(v, Integral | np.bool_) for v in array.flat)
         return array.astype(np.int64 if whole else np.float64)
     first = first or (0,) * array.ndim
-    value, where = (array.item(first), f", row {first[0]}") if first and array.size else (array, "")
-    column = f" column {first[1] if len(first) == 2 else first[1:]}" if len(first) > 1 else ""
-    encode = "np.unique(y, return_inverse=True)[1] numbers classes" if name == "y" else "one-hot columns, say"
+    value, where, column = array, "", ""
+    if first and array.size:
+        value, where = array.item(first), f", row {first[0]}"
+    if len(first) == 2:
+        column = f" column {first[1]}"
+    elif len(first) > 2:
+        column = f" column {first[1:]}"
+    encode = "one-hot columns, say"
+    if name == "y":
+        encode = "np.unique(y, return_inverse=True)[1] numbers classes"
     raise TypeError(
         f"{name}{column} must hold numbers, got {value!r} (dtype {array.dtype}{where}): encode it ({encode}), "
         "or let `bayesrule fit file.csv --target NAME` do it"

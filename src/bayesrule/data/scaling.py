@@ -35,12 +35,17 @@ class Affine:
     def forward(self, t: Tensor) -> Tensor:
         """``t`` in the network's units."""
         loc, scale = self.loc.to(t.device), self.scale.to(t.device)
-        return ((t.double() - loc) / scale).to(t.dtype if t.is_floating_point() else torch.float64)
+        return _like((t.double() - loc) / scale, t)
 
     def inverse(self, t: Tensor) -> Tensor:
         """``t`` back in the user's units."""
         loc, scale = self.loc.to(t.device), self.scale.to(t.device)
-        return (t.double() * scale + loc).to(t.dtype if t.is_floating_point() else torch.float64)
+        return _like(t.double() * scale + loc, t)
+
+
+def _like(result: Tensor, given: Tensor) -> Tensor:
+    """The result of a computation in double precision in the dtype of what was given, if that can hold it."""
+    return result.to(given.dtype) if given.is_floating_point() else result
 
 
 State = dict[str, dict[str, Tensor] | None]
@@ -60,15 +65,22 @@ class Scaling:
 
     def forward(self, x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
         """Inputs and targets in the network's units."""
-        x = x if self.inputs is None else inputs.each(self.inputs.forward, x)
-        return x, y if self.targets is None else self.targets.forward(y)
+        if self.inputs is not None:
+            x = inputs.each(self.inputs.forward, x)
+        if self.targets is not None:
+            y = self.targets.forward(y)
+        return x, y
 
     def state(self) -> State:
         """A plain tree of tensors, for saving."""
-        pairs = {"inputs": self.inputs, "targets": self.targets}
-        return {key: {"loc": a.loc, "scale": a.scale} if a else None for key, a in pairs.items()}
+        state: State = {"inputs": None, "targets": None}
+        if self.inputs is not None:
+            state["inputs"] = {"loc": self.inputs.loc, "scale": self.inputs.scale}
+        if self.targets is not None:
+            state["targets"] = {"loc": self.targets.loc, "scale": self.targets.scale}
+        return state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Mapping[str, Tensor] | None]) -> Scaling:
         """Undo `state`."""
-        return cls(**{key: Affine(tree["loc"], tree["scale"]) if tree else None for key, tree in state.items()})
+        return cls(**{key: Affine(tree["loc"], tree["scale"]) for key, tree in state.items() if tree})

@@ -58,6 +58,7 @@ def hold_out(y: Tensor, test: float, seed: int) -> tuple[Tensor, Tensor]:
     if not 0 <= test < 1:
         raise ValueError(f"test must be a share of the rows, at least 0 and below 1, got {test}")
     strata = np.zeros(len(y), dtype=int) if y.is_floating_point() else y.numpy()
+    # Rows class by class, at random within each: evenly spaced ones are then a share of every class.
     order = np.lexsort((np.random.default_rng(seed).permutation(len(y)), strata))
     candidates = order[np.diff(strata[order], prepend=strata[order][:1] - 1) == 0]  # all but one of each class
     m = min(max(round(test * len(y)), int(test > 0)), len(candidates))

@@ -22,69 +22,33 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import re
-import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bayesrule.data.columns import (
+    MOST_CATEGORIES,
+    CategoryColumn,
+    Column,
+    NumberColumn,
+    as_numbers,
+    as_texts,
+    cell,
+    content_of,
+    learn_column,
+    sorted_texts,
+)
 from bayesrule.data.splits import Kind, Split, hold_out
 from bayesrule.naming import unknown
 
 if TYPE_CHECKING:
     import pandas as pd
-
-MOST_CATEGORIES = 50
-"""More different texts than this are an id, unless there are two rows for each."""
-MOST_INPUTS = 100
-"""A column becomes no more inputs than this."""
-
-
-@dataclass(frozen=True)
-class Numeric:
-    """A column of numbers: ``fill`` stands for missing values, and ``flag`` adds a column that says where."""
-
-    name: str
-    fill: float
-    flag: bool
-
-    @property
-    def features(self) -> list[str]:
-        """The names of the columns it becomes."""
-        return [self.name, f"{self.name} is missing"] if self.flag else [self.name]
-
-    def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
-        """The column as numbers, [rows, features]."""
-        values = _numbers(column)
-        missing = np.isnan(values)
-        filled = np.where(missing, self.fill, values)
-        return np.stack([filled, missing] if self.flag else [filled], axis=1)
-
-
-@dataclass(frozen=True)
-class Categorical:
-    """A column of categories, one-hot."""
-
-    name: str
-    categories: tuple[str, ...]
-
-    @property
-    def features(self) -> list[str]:
-        """The names of the columns it becomes."""
-        return [f"{self.name}={category}" for category in self.categories]
-
-    def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
-        """The column as numbers, [rows, features]."""
-        return (_texts(column)[:, None] == np.array(self.categories, dtype=object)).astype(np.float64)
-
-
-Column: TypeAlias = Numeric | Categorical
 
 
 @dataclass(frozen=True)
@@ -118,14 +82,16 @@ class Schema:
         notes.append(said)
         columns: list[Column] = []
         for name in frame.columns.drop(target):
-            column = _learn_column(frame[name])
+            column = learn_column(frame[name])
             if isinstance(column, str):
                 notes.append(f"column {name!r} dropped: {column}")
             else:
                 columns.append(column)
         if not columns:
             raise ValueError(f"the table must have a usable column beside {target!r}: {'; '.join(notes[1:]) or 'none'}")
-        classes = _sorted_texts(frame[target]) if kind == "classes" else ()
+        classes: tuple[str, ...] = ()
+        if kind == "classes":
+            classes = sorted_texts(frame[target])
         return cls(target, kind, tuple(columns), classes, tuple(notes))
 
     @property
@@ -139,7 +105,9 @@ class Schema:
         for column in self.columns:
             if column.name not in frame:
                 near = difflib.get_close_matches(column.name, frame.columns, n=1, cutoff=0.0)
-                hint = f"the nearest it has is {near[0]!r}" if near else "it has no columns"
+                hint = "it has no columns"
+                if near:
+                    hint = f"the nearest it has is {near[0]!r}"
                 raise ValueError(f"the table must have the column {column.name!r}, known from training: {hint}")
         return np.concatenate([column.encode(frame[column.name]) for column in self.columns], axis=1)
 
@@ -153,11 +121,11 @@ class Schema:
             row = int(np.argmax(column.isna().to_numpy()))
             raise ValueError(f"target {self.target!r} must be known for every row, row {row} has none: drop such rows")
         if self.kind == "reals":
-            return _numbers(column)
+            return as_numbers(column)
         if self.kind == "counts":
-            return _numbers(column).astype(np.int64)
+            return as_numbers(column).astype(np.int64)
         code = {text: i for i, text in enumerate(self.classes)}
-        texts = _texts(column)
+        texts = as_texts(column)
         for row, text in enumerate(texts):
             if text not in code:
                 raise ValueError(f"row {row} of the target: {unknown('class', text, self.classes)}")
@@ -170,11 +138,13 @@ class Schema:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Schema:
         """Undo `to_json`."""
-        columns = tuple(
-            Categorical(c["name"], tuple(c["categories"])) if "categories" in c else Numeric(**c)
-            for c in data["columns"]
-        )
-        return cls(data["target"], data["kind"], columns, tuple(data["classes"]), tuple(data["notes"]))
+        columns: list[Column] = []
+        for column in data["columns"]:
+            if "categories" in column:
+                columns.append(CategoryColumn(column["name"], tuple(column["categories"])))
+            else:
+                columns.append(NumberColumn(**column))
+        return cls(data["target"], data["kind"], tuple(columns), tuple(data["classes"]), tuple(data["notes"]))
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
@@ -231,12 +201,17 @@ def load_table(
     The rows held out are a function of ``seed`` and the file's contents.
     """
     frame, notes = _with_target(read_table(path), target)
-    kind, said = _kind(frame[target], schema.kind if schema else kind)
-    codes = np.unique(_texts(frame[target]), return_inverse=True)[1]
-    strata = torch.from_numpy(codes) if kind == "classes" else torch.zeros(len(frame))
+    if schema is not None:
+        kind = schema.kind
+    kind, said = _kind(frame[target], kind)
+    strata = torch.zeros(len(frame))
+    if kind == "classes":
+        codes = np.unique(as_texts(frame[target]), return_inverse=True)[1]
+        strata = torch.from_numpy(codes)
     train, held = (frame.iloc[index.numpy()] for index in hold_out(strata, test, seed))
     if schema is None:
         schema = Schema.learn(train, target, kind)
+        # What is said of the target is of all rows, and of the columns of the training rows.
         schema = replace(schema, notes=(*notes, said, *schema.notes[1:]))
     pairs = [(torch.from_numpy(schema.inputs(f)), torch.from_numpy(schema.targets(f))) for f in (train, held)]
     what = f"{len(train)} + {len(held)} rows of {Path(path).name}, target {target!r}"
@@ -282,8 +257,10 @@ def _with_target(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[s
     known = frame[target].notna()
     if not known.any():
         raise ValueError(f"target {target!r} must have values, but every row of the table is empty there")
-    left = int((~known).sum())
-    return frame[known], [f"{left} of {len(frame)} rows left out: no value of target {target!r}"] if left else []
+    notes = []
+    if left := int((~known).sum()):
+        notes.append(f"{left} of {len(frame)} rows left out: no value of target {target!r}")
+    return frame[known], notes
 
 
 def _kind(column: pd.Series[Any], kind: Kind | None) -> tuple[Kind, str]:
@@ -292,127 +269,26 @@ def _kind(column: pd.Series[Any], kind: Kind | None) -> tuple[Kind, str]:
     if kind is not None and kind not in get_args(Kind):
         raise unknown("kind", kind, get_args(Kind))
     if n < 2:
-        raise ValueError(f"target {name!r} must have different values, but all {rows} rows have {_cell(column, 0)!r}")
-    number = _content(column) == "numbers"
+        raise ValueError(f"target {name!r} must have different values, but all {rows} rows have {cell(column, 0)!r}")
+    number = content_of(column) == "numbers"
     if kind is None:
-        whole = number and bool((_numbers(column) % 1 == 0).all())
+        whole = number and bool((as_numbers(column) % 1 == 0).all())
+        # Two whole numbers are labels; more are labels only if each is frequent, as ratings are and prices are not.
         few = n == 2 or (n <= 20 and n <= 0.05 * rows)
         kind = "classes" if not number or (whole and few) else "reals"
     if kind == "classes":
         if n > MOST_CATEGORIES and n > rows / 2:
             raise ValueError(
                 f"target {name!r} must be numbers or classes, got {n} different values in {rows} rows, such as "
-                f"{_cell(column, 0)!r}: choose another target, or mend the values that are not numbers"
+                f"{cell(column, 0)!r}: choose another target, or mend the values that are not numbers"
             )
-        return kind, f"target {name!r}: {n} classes" + (
-            " (whole numbers; kind='reals' for regression)" if number else ""
-        )
-    values = _numbers(column)
-    if kind == "counts" and ((values < 0) | (values % 1 != 0)).any():
+        said = f"target {name!r}: {n} classes"
+        if number:
+            said += " (whole numbers; kind='reals' for regression)"
+        return kind, said
+    values = as_numbers(column)
+    if kind == "reals":
+        return kind, f"target {name!r}: real numbers"
+    if ((values < 0) | (values % 1 != 0)).any():
         raise ValueError(f"target {name!r} must hold whole numbers from 0 for kind='counts', got {values.min():g} …")
-    return kind, f"target {name!r}: {'counts' if kind == 'counts' else 'real numbers'}"
-
-
-def _learn_column(column: pd.Series[Any]) -> Column | str:
-    """The recipe of a column, or why it is dropped."""
-    missing, name, content = bool(column.isna().any()), str(column.name), _content(column)
-    if column.isna().all():
-        return "it is empty"
-    if content == "dates" or (content == "texts" and _are_dates(column)):
-        return "it holds dates or times; add the parts that matter (year, month, hour) as columns of numbers"
-    if content in ("numbers", "yes/no"):
-        values = _numbers(column)
-        known = values[~np.isnan(values)]
-        if not missing and known.min() == known.max():
-            return f"it is constant, {known[0]:g} in every row"
-        return Numeric(name, float(np.median(known)), missing)
-    categories = _sorted_texts(column)
-    if not missing and len(categories) == 1:
-        return f"it is constant, {categories[0]!r} in every row"
-    if len(categories) > MOST_CATEGORIES and len(categories) > column.notna().sum() / 2:
-        return f"its {len(categories)} different values in {len(column)} rows look like an id"
-    if len(categories) > MOST_INPUTS:
-        return f"its {len(categories)} categories are more than {MOST_INPUTS}; put rare ones together to keep it"
-    return Categorical(name, categories)
-
-
-def _content(column: pd.Series[Any]) -> str:
-    """What a column holds, whatever it is stored as: numbers, yes/no, dates or texts."""
-    from pandas.api.types import infer_dtype
-
-    return _CONTENTS.get(infer_dtype(column, skipna=True), "texts")
-
-
-_CONTENTS = {
-    **dict.fromkeys(("integer", "floating", "mixed-integer-float", "decimal"), "numbers"),
-    "boolean": "yes/no",
-    **dict.fromkeys(("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period"), "dates"),
-}
-
-
-_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
-_DATE = re.compile(
-    rf"""(?:[a-z]{{3,9}},?\s+)?                                # Friday,
-    (?: \d{{4}}([-/.])\d{{1,2}}\1\d{{1,2}}                     # 2020-01-31
-      | \d{{1,2}}([-/.])\d{{1,2}}\2\d{{4}}                     # 31.01.2020, 1/31/2020
-      | \d{{1,2}}([-/])\d{{1,2}}\3\d{{2}}                      # 1/31/20
-      | \d{{4}}-\d{{2}}                                        # 2020-01
-      | \d{{1,2}}[\s-]?{_MONTH}[\s,-]*(?:\d{{4}}|\d{{2}})      # 31 Jan 2020, 31-Jan-20
-      | {_MONTH}\s+(?:\d{{1,2}}(?:st|nd|rd|th)?,?\s+)?\d{{4}}  # January 31, 2020; Jan 2020
-    )(?:[t\s,]+\d{{1,2}}:\d{{2}}.*)?                          # 12:30:00.5+01:00""",
-    re.IGNORECASE | re.VERBOSE,
-)
-
-
-def _are_dates(column: pd.Series[Any]) -> bool:
-    """Whether at least 90 % of the texts of a column are written like dates, and are some."""
-    import pandas as pd
-
-    texts = Counter(text.strip() for text in _texts(column) if text is not None)
-    alike = [text for text in texts if _DATE.fullmatch(text)]
-    if sum(texts[text] for text in alike) < 0.9 * texts.total():
-        return False
-    with warnings.catch_warnings():  # about the order of day and month, and unknown time zones
-        warnings.simplefilter("ignore")
-        parsed = pd.to_datetime(pd.Series(alike, dtype=object), errors="coerce", format="mixed", utc=True)
-    return sum(texts[text] for text, fine in zip(alike, parsed.notna(), strict=True) if fine) >= 0.9 * texts.total()
-
-
-def _numbers(column: pd.Series[Any]) -> NDArray[np.float64]:
-    """A column as floats, NaN for missing; an error that names the first value that is no number."""
-    import pandas as pd
-
-    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
-    bad = np.isinf(values) | (np.isnan(values) & column.notna().to_numpy())
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise ValueError(
-            f"column {column.name!r} must hold finite numbers, got {_cell(column, row)!r} in row {row} "
-            f"({int(bad.sum())} such rows): mend it, or leave it empty"
-        )
-    return values
-
-
-def _cell(column: pd.Series[Any], row: int) -> Any:
-    return column.iloc[[row]].tolist()[0]  # as Python's own type, to be shown
-
-
-def _texts(column: pd.Series[Any]) -> NDArray[np.object_]:
-    """A column as texts, None for missing; whole numbers without a decimal point, however they were stored."""
-
-    def text(value: Any) -> str:
-        return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-    return np.array([None if na else text(v) for v, na in zip(column, column.isna(), strict=True)], dtype=object)
-
-
-def _sorted_texts(column: pd.Series[Any]) -> tuple[str, ...]:
-    """The different texts of a column: in the order of the numbers if they are numbers."""
-
-    def key(text: str) -> tuple[float, str]:
-        try:
-            return float(text), text
-        except ValueError:
-            return np.inf, text
-
-    return tuple(sorted({text for text in _texts(column) if text is not None}, key=key))
+    return kind, f"target {name!r}: counts"

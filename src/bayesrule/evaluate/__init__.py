@@ -3,5 +3,6 @@
 from bayesrule.evaluate.curves import quantile_calibration, reliability, risk_coverage
 from bayesrule.evaluate.score import evaluate, score
 from bayesrule.evaluate.scores import Scores
+from bayesrule.evaluate.weighted import flat, risk_curve
 
-__all__ = ["Scores", "evaluate", "quantile_calibration", "reliability", "risk_coverage", "score"]
+__all__ = ["Scores", "evaluate", "flat", "quantile_calibration", "reliability", "risk_coverage", "risk_curve", "score"]

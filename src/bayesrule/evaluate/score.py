@@ -11,8 +11,7 @@ from bayesrule.data import Data, as_data
 from bayesrule.evaluate import weighted
 from bayesrule.evaluate.scores import Scores, scored
 from bayesrule.evaluate.weighted import Statistic
-from bayesrule.predictions import Binary, Classes, Counts, Prediction, Reals
-from bayesrule.predictions.base import tails
+from bayesrule.predictions import Binary, Classes, Counts, Prediction, Reals, tails
 
 BINS = 15
 """Bins of the calibration error."""
@@ -49,7 +48,9 @@ def evaluate(
     if ood is None:
         return score(prediction, y, bootstrap=bootstrap, seed=seed)
     pair = isinstance(ood, tuple) and len(ood) == 2
-    outside = as_data(ood).raw()[0] if pair or isinstance(ood, Data | Dataset | DataLoader) else ood
+    outside = ood
+    if pair or isinstance(ood, Data | Dataset | DataLoader):  # its targets are of no use
+        outside = as_data(ood).raw().x
     return score(prediction, y, posterior.predict(outside, samples=samples, seed=seed), bootstrap=bootstrap, seed=seed)
 
 
@@ -96,6 +97,7 @@ def _table(prediction: Prediction, y: Tensor) -> dict[str, Statistic]:
 def _classes(prediction: Classes, y: Tensor) -> dict[str, Statistic]:
     correct, confidence = prediction.label == y, prediction.confidence
     log_prob = prediction.log_prob(y)
+    # brier: Σ_c (p_c − [c = y])² = Σ_c p_c² − 2 p_y + 1
     return {
         "accuracy": weighted.mean(correct),
         "nll": weighted.mean(-log_prob),
@@ -111,6 +113,7 @@ def _classes(prediction: Classes, y: Tensor) -> dict[str, Statistic]:
 def _reals(prediction: Reals, y: Tensor) -> dict[str, Statistic]:
     error, cdf = y - prediction.mean, prediction.cdf(y)
     lower, upper = prediction.interval(0.9)
+    # y is in the central interval of a level if its cdf is between the tails: no quantiles are searched for.
     covered = {level: (tails(level)[0] <= cdf) & (cdf <= tails(level)[1]) for level in (0.5, 0.9, 0.95)}
     return {
         "rmse": weighted.root(weighted.mean(error.square())),

@@ -55,8 +55,11 @@ class Scores(Mapping[str, float]):
     def __repr__(self) -> str:
         rows = [f"{'score':<12} {'value':>8}" + "  95 % interval" * bool(self.intervals)]
         for name, value in self.items():
-            ends = "  {:.4g} to {:.4g}".format(*self.intervals[name]) if self.intervals else ""
-            rows.append(f"{name:<12} {value:>8.4g}{ends}")
+            row = f"{name:<12} {value:>8.4g}"
+            if self.intervals:
+                low, high = self.intervals[name]
+                row += f"  {low:.4g} to {high:.4g}"
+            rows.append(row)
         return "\n".join(rows)
 
 
@@ -85,5 +88,6 @@ def scored(statistics: Mapping[str, Statistic], sizes: Sequence[int], bootstrap:
 
 def _resamples(rows: int, n: int, generator: torch.Generator) -> Tensor:
     """How often each of n examples is drawn in n draws with replacement, ``[rows, n]``."""
+    # Weights rather than copies of examples: a statistic of all resamples is then one product of matrices.
     drawn = torch.randint(n, (rows, n), generator=generator)
     return torch.zeros(rows, n, dtype=torch.float64).scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64))

@@ -13,13 +13,14 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from bayesrule.predictions.base import per_example
+from bayesrule.predictions import per_example
 
 Statistic: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def flat(values: Tensor) -> Tensor:
     """One float64 number per example ``[N]``: the mean over trailing dimensions."""
+    # On the CPU in double precision: scores are the same whatever the device, and so are their resamples.
     return per_example(values.detach().double().cpu())
 
 
@@ -30,6 +31,7 @@ def mean(values: Tensor) -> Statistic:
     tensor([1.5000, 2.0000], dtype=torch.float64)
     """
     column = flat(values)
+    # Weights of examples from elsewhere, if there are any, come after those of the test examples.
     return lambda weights: weights[:, : len(column)] @ column / weights[:, : len(column)].sum(1)
 
 
@@ -40,6 +42,7 @@ def root(statistic: Statistic) -> Statistic:
 
 def calibration_error(confidence: Tensor, correct: Tensor, bins: int) -> Statistic:
     """Expected calibration error: ``Σ_bins |Σ_i∈bin (confidence_i − correct_i)| / Σ_i 1``, over examples and pixels."""
+    # By example, not by pixel: examples are what is resampled.
     gaps = binned(confidence, confidence - correct.to(confidence), bins) / confidence[0].numel()
 
     def statistic(weights: Tensor) -> Tensor:
@@ -75,6 +78,7 @@ def risk_curve(confidence: Tensor, loss: Tensor, weights: Tensor) -> tuple[Tenso
     mass, lost = empty.index_add(1, group, weights), empty.index_add(1, group, weights * loss)
     covered = mass.cumsum(1)
     total = covered[:, -1:]
+    # A resample may lack the most confident examples: then nothing is covered yet, and nothing lost.
     return mass / total, covered / total, lost.cumsum(1) / covered.clamp(min=1)
 
 
@@ -88,7 +92,7 @@ def separation(inside: Tensor, outside: Tensor) -> Statistic:
         empty = torch.zeros(len(weights), len(levels), dtype=torch.float64)
         negative = empty.index_add(1, group[:n], weights[:, :n])
         positive = empty.index_add(1, group[n:], weights[:, n:])
-        below = negative.cumsum(1) - negative / 2
+        below = negative.cumsum(1) - negative / 2  # of equal values half count as below
         return (positive * below).sum(1) / (negative.sum(1) * positive.sum(1))
 
     return statistic

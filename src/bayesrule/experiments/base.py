@@ -25,7 +25,7 @@ class Setting:
     ``full``: on the data and at the length of the document rather than in minutes on embedded data. ``seed``: of
     everything random. ``data_dir``: where the official files are. ``jobs``: processes side by side. ``cache``: a
     directory that keeps each finished training, so that an interrupted experiment goes on where it stopped. ``tell``:
-    called with a line about progress.
+    called with a line about progress. ``device``: where `trials.run` trains its networks.
     """
 
     full: bool = False
@@ -34,6 +34,7 @@ class Setting:
     jobs: int = 1
     cache: Path | None = None
     tell: Callable[[str], None] = _silent
+    device: str = "cpu"
 
     def answers(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from statistics import mean, stdev
 from typing import Any, TypeAlias
@@ -47,6 +47,7 @@ class Training:
     hidden: tuple[int, ...] | None = None
     held: float = 0.0
     look: Look | None = None
+    device: str = "cpu"
 
     def key(self) -> dict[str, Any]:
         """All that decides what this training gives, whatever it is called."""
@@ -78,7 +79,8 @@ class Outcome:
 
 
 def run(asked: Sequence[Training], setting: Setting) -> list[Outcome]:
-    """All trainings in the order of ``asked``, in as many processes as the setting says."""
+    """All trainings in the order of ``asked``, in as many processes and on the device that the setting says."""
+    asked = [replace(training, device=setting.device) for training in asked]
     answers = setting.answers(train, asked, Training.key, _said)
     outcomes = []
     for training, answer in zip(asked, answers, strict=True):
@@ -100,7 +102,7 @@ def _trained(training: Training, data_dir: str | None) -> Outcome:
     split, data, held = _data(training.data, data_dir, training.held)
     try:
         posterior = fit(
-            build(_spec(split, training.hidden), training.seed),
+            build(_spec(split, training.hidden), training.seed, training.device),
             data,
             training.method,
             prior=training.prior,

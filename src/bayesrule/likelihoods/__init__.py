@@ -58,4 +58,6 @@ def infer(outputs: Tensor, y: Tensor) -> Likelihood:
     """
     if y.is_floating_point():
         return Gaussian()
-    return Bernoulli() if outputs.ndim == 1 or outputs.shape[1] == 1 else Categorical()
+    if outputs.ndim == 1 or outputs.shape[1] == 1:
+        return Bernoulli()
+    return Categorical()

@@ -57,7 +57,7 @@ class Likelihood(Named, ABC):
 
     def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """One draw of y for each example."""
-        return self.predict(outputs.unsqueeze(0)).sample(1, generator)[0]
+        return self.predict(outputs.unsqueeze(0)).sample(1, generator)[0]  # a mixture of one network
 
     @property
     def rescales_targets(self) -> bool:
@@ -100,4 +100,6 @@ def summed(values: Tensor) -> Tensor:
 
 def diagonal(values: Tensor) -> Tensor:
     """Values ``[B, C, ...]`` or ``[B]`` as diagonal matrices ``[B, ..., C, C]``."""
-    return (values.movedim(1, -1) if values.ndim > 1 else values.unsqueeze(1)).diag_embed()
+    if values.ndim == 1:  # one output, without a dimension of its own
+        return values.unsqueeze(1).diag_embed()
+    return values.movedim(1, -1).diag_embed()

@@ -45,6 +45,7 @@ class Bernoulli(Likelihood):
 
     def hessian(self, outputs: Tensor) -> Tensor:
         """``diag(σ(f) σ(−f))``."""
+        # Not p (1 − p): where p rounds to 1 that is 0, and σ(−f) is still right.
         return diagonal(outputs.sigmoid() * (-outputs).sigmoid())
 
     def mean(self, outputs: Tensor) -> Tensor:

@@ -46,6 +46,7 @@ class Gaussian(Likelihood):
     known: bool = False
 
     def __post_init__(self) -> None:
+        # A number is known by being one; a frozen dataclass lets its fields be set in no other way.
         object.__setattr__(self, "known", self.known or isinstance(self.noise, float | int))
         if not isinstance(self.noise, float | int | Tensor | None):
             raise TypeError(f"noise must be a number, a tensor or None: got {self.noise!r}; pass float(noise)")
@@ -84,7 +85,9 @@ class Gaussian(Likelihood):
         """``log_noise``, unless the noise is known."""
         if self.noise is None:
             raise ValueError(UNSTARTED)
-        return {} if self.known else {"log_noise": torch.as_tensor(self.noise).log()}
+        if self.known:
+            return {}
+        return {"log_noise": torch.as_tensor(self.noise).log()}
 
     def kept(self) -> Gaussian:
         """The same with its noise for known."""
@@ -92,10 +95,14 @@ class Gaussian(Likelihood):
 
     def with_unknowns(self, values: Mapping[str, Tensor]) -> Gaussian:
         """The same with ``noise = exp(log_noise)``."""
-        names = [] if self.known else ["log_noise"]
+        names = []
+        if not self.known:
+            names.append("log_noise")
         if sorted(values) != names:
             raise ValueError(f"values must be of {names} for noise={self.noise}: got {sorted(values)}")
-        return Gaussian(values["log_noise"].exp()) if values else self
+        if not values:
+            return self
+        return Gaussian(values["log_noise"].exp())
 
     def matched(self, outputs: Tensor, y: Tensor) -> Gaussian:
         """Noise still to be started becomes the most probable one for these outputs, ``sqrt(mean (y − f)²)``.
@@ -107,6 +114,7 @@ class Gaussian(Likelihood):
         outputs, y = single(outputs), self.check(outputs, y)
         if self.noise is not None:
             return Gaussian(_start(torch.as_tensor(self.noise).to(outputs), outputs.shape[1:]))
+        # A network that meets every y here would start without noise, and with an infinite log-likelihood.
         spread = y.std(0, correction=0)
         floor = 1e-3 * torch.where(spread > 0, spread, torch.ones_like(spread))
         return Gaussian((y - outputs).square().mean(0).sqrt().maximum(floor).detach())
@@ -114,8 +122,13 @@ class Gaussian(Likelihood):
     @classmethod
     def pooled(cls, members: Sequence[Likelihood]) -> Likelihood:
         """The noise of a mixture: ``noise² = mean of the members' noise²``."""
-        noises = [m.noise for m in members if isinstance(m, Gaussian) and isinstance(m.noise, Tensor) and not m.known]
-        return cls(torch.stack(noises).square().mean(0).sqrt()) if noises else members[0]
+        noises = []
+        for member in members:
+            if isinstance(member, Gaussian) and isinstance(member.noise, Tensor) and not member.known:
+                noises.append(member.noise)
+        if not noises:
+            return members[0]
+        return cls(torch.stack(noises).square().mean(0).sqrt())  # of a mixture variances average, not deviations
 
     def _noise(self, outputs: Tensor) -> Tensor:
         if self.noise is None:
@@ -126,7 +139,8 @@ class Gaussian(Likelihood):
 def _start(noise: Tensor, shape: torch.Size) -> Tensor:
     if not (noise > 0).all():
         raise ValueError(f"noise must be positive standard deviations: got {noise.tolist()}")
-    noise = noise.reshape(()) if noise.numel() == 1 else noise
+    if noise.numel() == 1:
+        noise = noise.reshape(())
     if noise.ndim and noise.shape != shape:
         raise ValueError(f"noise must be one value or one per output {list(shape)}: got {list(noise.shape)}")
     return noise.expand(shape).clone()

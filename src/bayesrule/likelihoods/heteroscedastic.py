@@ -63,6 +63,7 @@ class Heteroscedastic(Likelihood):
         """Fisher information, diagonal."""
         raw = outputs.chunk(2, 1)[1]
         precision = (-BOUND * (raw / BOUND).tanh()).exp()
+        # The information about a log-variance v is ½; the chain rule takes it from v to the raw output.
         slope = 1 - (raw / BOUND).tanh().square()
         return diagonal(torch.cat([precision, slope.square() / 2], 1))
 

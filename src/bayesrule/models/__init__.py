@@ -5,6 +5,7 @@ JSON. The networks are plain torch modules; every submodule with parameters has 
 """
 
 from bayesrule.models.architectures import ACTIVATIONS, MODELS, lenet5, mlp
+from bayesrule.models.devices import choose_device
 from bayesrule.models.specs import Spec, build, default_for
 
-__all__ = ["ACTIVATIONS", "MODELS", "Spec", "build", "default_for", "lenet5", "mlp"]
+__all__ = ["ACTIVATIONS", "MODELS", "Spec", "build", "choose_device", "default_for", "lenet5", "mlp"]

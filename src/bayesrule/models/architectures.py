@@ -59,6 +59,7 @@ def lenet5(channels: int, side: int, outputs: int) -> nn.Sequential:
     >>> sum(p.numel() for p in lenet5(channels=3, side=32, outputs=10).parameters())
     62006
     """
+    # Twice: a kernel of five takes four pixels off, pooling halves what is left.
     last = ((_positive("side", side) - 4) // 2 - 4) // 2
     if last < 1:
         raise ValueError(f"side must be at least 16 pixels for two convolutions and two poolings, got {side}")

@@ -14,13 +14,16 @@ from bayesrule import likelihoods
 from bayesrule.data import Split
 from bayesrule.likelihoods import Likelihood
 from bayesrule.models.architectures import MODELS
+from bayesrule.models.devices import choose_device
 from bayesrule.naming import unknown
 
 Spec: TypeAlias = dict[str, Any]
 
 
-def build(spec: Mapping[str, Any], seed: int = 0) -> nn.Module:
+def build(spec: Mapping[str, Any], seed: int = 0, device: str | torch.device = "cpu") -> nn.Module:
     """The network of ``spec``, initialised as a function of ``seed``; torch's global generator is left as it was.
+
+    ``device`` is as for `choose_device`. The same seed gives the same weights on each of them.
 
     >>> a, b = (build({"name": "mlp", "inputs": 2, "outputs": 1, "hidden": [3]}, seed=7) for _ in range(2))
     >>> all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))
@@ -38,9 +41,11 @@ def build(spec: Mapping[str, Any], seed: int = 0) -> nn.Module:
             raise unknown(f"setting of {spec['name']}", key, known)
     if missing := [key for key, p in known.items() if p.default is p.empty and key not in settings]:
         raise ValueError(f"spec of {spec['name']} must have {', '.join(missing)}, got {dict(spec)}")
+    target = choose_device(device)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return make(**settings)
+        network: nn.Module = make(**settings)  # on the CPU: generators of other devices give other numbers
+    return network.to(target)
 
 
 def default_for(split: Split, likelihood: str | Likelihood | None = None) -> Spec:
@@ -58,5 +63,7 @@ def default_for(split: Split, likelihood: str | Likelihood | None = None) -> Spe
     if split.image_shape is not None and min(split.image_shape[1:]) >= 28 and x.ndim == 4:
         channels, side, _ = split.image_shape
         return {"name": "lenet5", "channels": channels, "side": side, "outputs": outputs}
-    hidden = [128, 128] if split.kind == "classes" else [50, 50]
+    hidden = [50, 50]
+    if split.kind == "classes":
+        hidden = [128, 128]
     return {"name": "mlp", "inputs": math.prod(x.shape[1:]), "outputs": outputs, "hidden": hidden}

@@ -1,9 +1,9 @@
 """What is not known about y at x: a distribution over targets, by kind of target."""
 
-from bayesrule.predictions.base import Prediction
+from bayesrule.predictions.base import Prediction, per_example, tails
 from bayesrule.predictions.binary import Binary
 from bayesrule.predictions.classes import Classes
 from bayesrule.predictions.counts import Counts
 from bayesrule.predictions.reals import Reals
 
-__all__ = ["Binary", "Classes", "Counts", "Prediction", "Reals"]
+__all__ = ["Binary", "Classes", "Counts", "Prediction", "Reals", "per_example", "tails"]

@@ -92,7 +92,8 @@ class Prediction(ABC):
         kinds = sorted({f"{type(part).__name__} of {part.samples} samples" for part in parts})
         if len(kinds) != 1:
             raise ValueError(f"parts must be predictions of one kind with one number of samples: got {kinds}")
-        return cls(*(torch.cat(tensors, 1) for tensors in zip(*(part._tensors() for part in parts), strict=True)))
+        fields = zip(*(part._tensors() for part in parts), strict=True)
+        return cls(*(torch.cat(tensors, 1) for tensors in fields))  # dimension 0 is the networks, 1 the examples
 
     def _tensors(self) -> tuple[Tensor, ...]:
         return tuple(getattr(self, field.name) for field in dataclasses.fields(self))

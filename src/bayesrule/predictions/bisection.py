@@ -17,7 +17,9 @@ def bisect(low: Tensor, high: Tensor, below: Callable[[Tensor], Tensor], whole: 
     """
     for _ in range(64):
         middle = (low + high) / 2
-        middle = middle.floor() if whole else middle
+        if whole:
+            middle = middle.floor()
+        # Between neighbouring numbers there is no middle: all that the dtype can tell is told.
         if not ((low < middle) & (middle < high)).any():
             break
         under = below(middle)

@@ -51,11 +51,13 @@ class Classes(Prediction):
     @cached_property
     def aleatoric(self) -> Tensor:
         """Mean entropy of the networks' own distributions."""
+        # entr(0) = 0, where p log p would be NaN
         return torch.special.entr(self.logits.softmax(2)).sum(2).mean(0)
 
     @cached_property
     def epistemic(self) -> Tensor:
         """Mutual information between label and network."""
+        # Networks that agree leave a difference of equal entropies, which rounding may put below 0.
         return (torch.special.entr(self.probs).sum(1) - self.aleatoric).clamp(min=0)
 
     @property
@@ -96,6 +98,7 @@ class Classes(Prediction):
         """The smallest set of classes that holds probability ``level`` or more, as a mask ``[B, C, ...]``."""
         if not 0 < level <= 1:
             raise ValueError(f"level must be above 0 and at most 1: got {level:g}; 90 % is level=0.9")
+        # A class belongs to the set if the likelier ones do not hold the level yet. Stable: of equals the first.
         ordered, index = self.probs.sort(dim=1, descending=True, stable=True)
         before = ordered.cumsum(1) - ordered
         return torch.zeros_like(before, dtype=torch.bool).scatter(1, index, before < level)

@@ -76,6 +76,7 @@ class Counts(Numbers):
         if isinstance(q, Tensor) and q.ndim:
             return torch.stack([self.quantile(float(level)) for level in q])
         level = fraction("q", float(q))
+        # The median of a Poisson distribution is near its rate, but q may be near 1: double until it is below.
         high = self._rates.amax(0).ceil() + 1
         while (self._cdf(high) < level).any():
             high = 2 * high
@@ -87,9 +88,11 @@ class Counts(Numbers):
 
     @cached_property
     def _rates(self) -> Tensor:
+        # Double precision: which whole number is a quantile hangs on which side of q a probability is.
         return self.log_rates.double().exp()
 
     def _cdf(self, y: Tensor) -> Tensor:
+        # P(k ≤ y) = Q(⌊y⌋ + 1, rate), the regularised upper incomplete gamma function; of negative y it is not defined.
         upto = y.floor().to(self._rates.device)
         chances = torch.special.gammaincc(upto.clamp(min=0) + 1, self._rates).mean(0)
         return torch.where(upto < 0, torch.zeros_like(chances), chances)

@@ -64,7 +64,7 @@ class Reals(Numbers):
     @cached_property
     def widths(self) -> Tensor:
         """The standard deviation of y under each sample, noise and spread."""
-        return torch.hypot(self.stds, self.spreads)
+        return torch.hypot(self.stds, self.spreads)  # independent: variances add
 
     @property
     def shape(self) -> torch.Size:
@@ -97,7 +97,8 @@ class Reals(Numbers):
 
     def cdf(self, y: float | Tensor) -> Tensor:
         """Probability of a value up to ``y``, a number or a tensor of the targets' shape."""
-        y = self.target(y) if isinstance(y, Tensor) and y.ndim else y
+        if isinstance(y, Tensor) and y.ndim:
+            y = self.target(y)
         return ndtr((y - self.means) / self.widths).mean(0)
 
     def quantile(self, q: float | Tensor) -> Tensor:
@@ -108,6 +109,7 @@ class Reals(Numbers):
         if isinstance(q, Tensor) and q.ndim:
             return torch.stack([self.quantile(float(level)) for level in q])
         level = fraction("q", float(q))
+        # ndtri in double precision, whatever that of the means: in single precision it is coarse in the tails.
         parts = self.means + self.widths * ndtri(torch.as_tensor(level, dtype=torch.float64)).to(self.means)
         return bisect(parts.amin(0), parts.amax(0), lambda y: self.cdf(y) < level)
 

@@ -33,7 +33,9 @@ def labels(y: Tensor, shape: Sequence[int], classes: int) -> Tensor:
     y = y.long()
     if ((y < 0) | (y >= classes)).any():
         row, value = _first((y < 0) | (y >= classes), y)
-        more = f", or give the network {int(y.max()) + 1} outputs" if value >= classes else ""
+        more = ""
+        if value >= classes:
+            more = f", or give the network {int(y.max()) + 1} outputs"
         raise ValueError(
             f"categorical labels must be integers in [0, {classes}): got {value:g} at row {row}; "
             f"pass labels as class indices{more}"
@@ -65,7 +67,9 @@ def reals(y: Tensor, shape: Sequence[int]) -> Tensor:
 def counts(y: Tensor, shape: Sequence[int]) -> Tensor:
     """Whole numbers from 0 up, in any dtype."""
     y = shaped("counts", y, shape)
-    bad = ~y.isfinite() | (y < 0) | (y != y.floor() if y.is_floating_point() else y != y)
+    bad = ~y.isfinite() | (y < 0)
+    if y.is_floating_point():
+        bad |= y != y.floor()
     if bad.any():
         row, value = _first(bad, y)
         raise ValueError(

@@ -69,43 +69,51 @@ class Comparison:
     def cost(self, entry: Entry) -> float | None:
         """Seconds of training as a multiple of MAP's; None if MAP is not among the entries, or alone."""
         unit = next((other.seconds for other in self.entries if other.name == "map"), None)
-        return entry.seconds / unit if unit and len(self.entries) > 1 else None
+        if not unit or len(self.entries) == 1:
+            return None
+        return entry.seconds / unit
 
     def to_json(self) -> dict[str, Any]:
         """The contents of ``scores.json``."""
+        methods = {}
+        for entry in self.ranked:
+            methods[entry.name] = {
+                "scores": dict(entry.scores),
+                "intervals": {name: list(entry.scores.interval(name)) for name in entry.scores},
+                "seconds": entry.seconds,
+                "cost": self.cost(entry),
+            }
         return {
             "data": self.split.name,
             "command": self.command,
             "seed": self.seed,
             "versions": dict(self.versions),
-            "methods": {
-                entry.name: {
-                    "scores": dict(entry.scores),
-                    "intervals": {name: list(entry.scores.interval(name)) for name in entry.scores},
-                    "seconds": entry.seconds,
-                    "cost": self.cost(entry),
-                }
-                for entry in self.ranked
-            },
+            "methods": methods,
         }
 
 
 def examine(name: str, posterior: Posterior, split: Split, samples: int = 32, seed: int = 0) -> Entry:
     """All that a report shows of a posterior: predictions, scores, settings and seconds."""
 
-    def predict(x: Tensor | None) -> Prediction | None:
-        prediction = None if x is None else posterior.predict(x, samples=samples, seed=seed)
-        return prediction.classes if isinstance(prediction, Binary) else prediction
+    def predict(x: Tensor) -> Prediction:
+        prediction = posterior.predict(x, samples=samples, seed=seed)
+        if isinstance(prediction, Binary):  # figures and tables know one kind of classes
+            return prediction.classes
+        return prediction
 
     x, y = split.test
-    prediction, outside = predict(x), predict(split.ood)
-    assert prediction is not None
+    prediction = predict(x)
+    outside = on_grid = None
+    if split.ood is not None:
+        outside = predict(split.ood)
+    if (points := grid(split)) is not None:
+        on_grid = predict(points)
     return Entry(
         name,
         score(prediction, y, outside, seed=seed),
         prediction,
         outside,
-        predict(grid(split)),
+        on_grid,
         posterior.info.get("seconds", 0.0),
         {key: value for key, value in posterior.info.items() if key not in ("history", "seconds", "versions")},
     )
@@ -119,12 +127,19 @@ def grid(split: Split) -> Tensor | None:
     (torch.Size([240, 1]), torch.Size([8100, 2]), None)
     """
     x = split.test[0]
-    columns = x.shape[1] if x.ndim == 2 and split.image_shape is None else 0
-    if columns != (2 if split.kind == "classes" else 1):
+    columns, points = 1, CURVE
+    if split.kind == "classes":
+        columns, points = 2, PLANE
+    if x.ndim != 2 or x.shape[1] != columns or split.image_shape is not None:
         return None
-    seen = torch.cat([x, *([split.training[0]] if split.training else []), *([] if split.ood is None else [split.ood])])
+    parts = [x]
+    if split.training is not None:
+        parts.append(split.training[0])
+    if split.ood is not None:
+        parts.append(split.ood)
+    seen = torch.cat(parts)
     low, high = seen.amin(0).tolist(), seen.amax(0).tolist()
-    points = CURVE if columns == 1 else PLANE
+    # A tenth beyond all examples on each side: what a method says where there are none is what matters.
     axes = [np.linspace(a - 0.1 * (b - a), b + 0.1 * (b - a), points) for a, b in zip(low, high, strict=True)]
     return torch.from_numpy(np.stack([part.ravel() for part in np.meshgrid(*axes)], axis=1)).to(x.dtype)
 

@@ -7,8 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
-from bayesrule.data import Schema, Split
-from bayesrule.data.tables import Categorical, Column
+from bayesrule.data import CategoryColumn, Column, Schema, Split
 from bayesrule.predictions import Classes, Counts, Prediction, Reals
 from bayesrule.report.measures import number
 
@@ -37,7 +36,8 @@ class Extremes(NamedTuple):
 
 def extremes(prediction: Prediction, split: Split, schema: Schema | None = None) -> Extremes:
     """The examples that a prediction is least and most certain of."""
-    count = min(PICTURES if split.image_shape else ROWS, max(1, len(prediction) // 2))
+    most = PICTURES if split.image_shape else ROWS
+    count = min(most, max(1, len(prediction) // 2))  # no example is among both
     order = prediction.uncertainty.argsort(stable=True).tolist()
     said = _said(prediction, split)
     columns, look = _look(split, schema)
@@ -85,8 +85,10 @@ def _look(split: Split, schema: Schema | None) -> tuple[tuple[str, ...], Callabl
         return (), lambda row: (picture(x[row].reshape(shape)), ())
     if schema is not None:
         columns = schema.columns[:COLUMNS]
-        starts = [sum(len(other.features) for other in columns[:i]) for i in range(len(columns))]
-        parts = list(zip(columns, starts, strict=True))
+        parts, start = [], 0
+        for column in columns:
+            parts.append((column, start))
+            start += len(column.features)
         return tuple(c.name for c in columns), lambda row: ("", tuple(_cell(c, x[row, i:]) for c, i in parts))
     names = split.features or tuple(f"input {i}" for i in range(x[0].numel()))
     return names[:COLUMNS], lambda row: ("", tuple(f"{v:.4g}" for v in x[row].flatten()[:COLUMNS].tolist()))
@@ -94,7 +96,11 @@ def _look(split: Split, schema: Schema | None) -> tuple[tuple[str, ...], Callabl
 
 def _cell(column: Column, values: Tensor) -> str:
     """A column of the table as it was before it was encoded in the first of ``values``."""
-    if isinstance(column, Categorical):
+    if isinstance(column, CategoryColumn):
         chosen = values[: len(column.categories)].tolist()
-        return column.categories[chosen.index(1.0)] if 1.0 in chosen else "–"
-    return "–" if column.flag and values[1] else f"{float(values[0]):.6g}"
+        if 1.0 not in chosen:  # missing, or not seen in training
+            return "–"
+        return column.categories[chosen.index(1.0)]
+    if column.flag and values[1]:
+        return "–"
+    return f"{float(values[0]):.6g}"

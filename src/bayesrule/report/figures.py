@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesrule.data import Split
-from bayesrule.evaluate import quantile_calibration, reliability, risk_coverage
-from bayesrule.evaluate.weighted import flat, risk_curve
+from bayesrule.evaluate import flat, quantile_calibration, reliability, risk_coverage, risk_curve
 from bayesrule.predictions import Classes, Counts, Prediction, Reals
 from bayesrule.report.comparison import PLANE, Comparison, Entry, grid
 
@@ -83,10 +82,18 @@ def histograms(comparison: Comparison) -> str:
     classes = comparison.split.kind == "classes"
 
     def values(prediction: Prediction) -> Array:
-        return _array(_classes(prediction).confidence if classes else prediction.uncertainty)
+        if classes:
+            return _array(_classes(prediction).confidence)
+        return _array(prediction.uncertainty)
 
-    seen = [values(p) for entry in comparison.entries for p in (entry.prediction, entry.outside) if p is not None]
-    edges = np.linspace(0, 1 if classes else max(float(np.quantile(v, 0.95)) for v in seen) * 1.1, 21)
+    if classes:
+        last, label = 1.0, "confidence"
+    else:
+        # The largest of all methods' 95 % quantiles, so that a few huge values leave something to see.
+        predictions = [p for entry in comparison.entries for p in (entry.prediction, entry.outside) if p is not None]
+        last = max(float(np.quantile(values(p), 0.95)) for p in predictions) * 1.1
+        label = "predicted standard deviation"
+    edges = np.linspace(0, last, 21)
 
     def draw(axes: Axes, entry: Entry, colour: str) -> None:
         def shares(prediction: Prediction) -> Array:
@@ -96,7 +103,7 @@ def histograms(comparison: Comparison) -> str:
         axes.stairs(shares(entry.prediction), edges, fill=True, color=colour, alpha=0.65, label="test examples")
         if entry.outside is not None:
             axes.stairs(shares(entry.outside), edges, color=INK, lw=1.3, label="from elsewhere")
-        axes.set(xlabel="confidence" if classes else "predicted standard deviation", ylabel="share of examples")
+        axes.set(xlabel=label, ylabel="share of examples")
         if entry is comparison.ranked[0] and entry.outside is not None:
             axes.legend(loc="upper left" if classes else "upper right")
 
@@ -107,15 +114,20 @@ def risk_curves(comparison: Comparison) -> str:
     """The error among the most certain examples, as a function of their share."""
     y = comparison.split.test[1]
     classes = comparison.split.kind == "classes"
+    label = "root mean squared error"
+    if classes:
+        label = "errors among them, %"
 
     def draw(axes: Axes, entry: Entry, colour: str, style: str) -> None:
-        coverage, risk = risk_coverage(_classes(entry.prediction), y) if classes else _errors(entry.prediction, y)
+        if classes:
+            coverage, risk = risk_coverage(_classes(entry.prediction), y)
+            risk = 100 * risk
+        else:
+            coverage, risk = _errors(entry.prediction, y)
         some = _some(len(coverage))
-        shares, errors = [0, *100 * coverage[some]], [risk[0], *risk[some]]
-        axes.plot(shares, np.multiply(errors, 100 if classes else 1), style, color=colour, label=entry.name)
+        axes.plot([0, *100 * coverage[some]], [risk[0], *risk[some]], style, color=colour, label=entry.name)
 
     def finish(axes: Axes) -> None:
-        label = "errors among them, %" if classes else "root mean squared error"
         axes.set(xlim=(0, 100), xlabel="most certain examples, % of all", ylabel=label)
         axes.set_ylim(bottom=0)
 
@@ -157,10 +169,11 @@ def curves(comparison: Comparison) -> str:
         axes.fill_between(line, mean - spread, mean + spread, color=colour, alpha=0.35, lw=0, label="epistemic part")
         axes.plot(line, mean, color=colour, lw=1.5, label="mean")
         axes.plot(_array(x)[some, 0], _array(y)[some], ".", color=INK, ms=2.5, alpha=0.7, label="data")
+        # By the data, not by the band: far from them it may grow a hundredfold.
         reach = float(np.ptp(_array(y)))
         axes.set_ylim(_array(y).min() - 0.6 * reach, _array(y).max() + 0.6 * reach)
         axes.set_xlim(line[0], line[-1])
-        axes.set_xlabel(split.features[0] if split.features else "input", parse_math=False)
+        axes.set_xlabel(next(iter(split.features), "input"), parse_math=False)
         if entry is comparison.ranked[0]:
             axes.legend(loc="best", fontsize=7)
 
@@ -178,6 +191,7 @@ def planes(comparison: Comparison) -> str:
     def draw(axes: Axes, entry: Entry, colour: str) -> None:
         assert entry.grid is not None
         entropy = _array(_classes(entry.grid).entropy).reshape(PLANE, PLANE)
+        # One scale for all methods, from certain to all classes alike: colours can be compared.
         axes.imshow(
             entropy,
             extent=(left, right, bottom, top),
@@ -223,14 +237,14 @@ def _panels(comparison: Comparison, draw: Draw, height: float) -> str:
     with matplotlib.rc_context(STYLE):
         figure = Figure((wide * columns, height * rows * (wide / 3.3)), layout="constrained")
         every = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat
-        for place, axes in enumerate(every):
-            if place >= len(entries):
+        for index, axes in enumerate(every):
+            if index >= len(entries):
                 axes.remove()
                 continue
-            draw(axes, entries[place], _colour(comparison, entries[place])[0])
-            axes.set_title(entries[place].name, parse_math=False)
-            axes.tick_params(labelbottom=True)
-            if place % columns:
+            draw(axes, entries[index], _colour(comparison, entries[index])[0])
+            axes.set_title(entries[index].name, parse_math=False)
+            axes.tick_params(labelbottom=True)  # shared axes have labels in the last row only, which may have gaps
+            if index % columns:
                 axes.set_ylabel("")
         return _svg(figure)
 
@@ -254,8 +268,8 @@ def _together(
 
 def _colour(comparison: Comparison, entry: Entry) -> tuple[str, str]:
     """The colour and line style of a method, the same in all figures."""
-    place = list(comparison.entries).index(entry)
-    return PALETTE[place % len(PALETTE)], STYLES[place // len(PALETTE) % len(STYLES)]
+    index = list(comparison.entries).index(entry)
+    return PALETTE[index % len(PALETTE)], STYLES[index // len(PALETTE) % len(STYLES)]
 
 
 def _svg(figure: Figure) -> str:
@@ -264,6 +278,7 @@ def _svg(figure: Figure) -> str:
         warnings.simplefilter("ignore", UserWarning)  # glyphs that matplotlib's font lacks; the browser has its own
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
+    # Ids and namespaces repeat from figure to figure, and one page holds them all; INK follows the page's own colour.
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r' id="[A-Za-z0-9.]+_\d+"| xmlns(:xlink)?="[^"]*"', "", text)
     size = f'style="width: {figure.get_figwidth() * 100:.0f}px"'
@@ -273,6 +288,7 @@ def _svg(figure: Figure) -> str:
 def _errors(prediction: Prediction, y: Tensor) -> tuple[Array, Array]:
     """Coverage and root mean squared error when the most certain examples come first, equally certain ones at once."""
     certainty = -flat(prediction.uncertainty)
+    # Rounded to five digits: what differs by less is equally certain, whatever the order of a sum.
     certainty = (certainty / certainty.abs().amax() * 1e5).round()
     squares = flat((y - prediction.point).square())
     _, coverage, risk = risk_curve(certainty, squares, torch.ones(1, len(squares), dtype=torch.float64))
@@ -280,7 +296,7 @@ def _errors(prediction: Prediction, y: Tensor) -> tuple[Array, Array]:
 
 
 def _some(n: int) -> Array:
-    """At most `MOST` of n places, evenly spaced, the last one always."""
+    """At most `MOST` of n indices, evenly spaced, the last one always."""
     return np.unique(np.linspace(0, n - 1, min(n, MOST)).round().astype(int))
 
 

@@ -48,13 +48,14 @@ def landscapes(found: Sweep) -> bytes:
         FigureCanvasAgg(figure)
         figure.get_layout_engine().set(w_pad=0.07, h_pad=0.07)  # type: ignore[union-attr, call-arg]
         grid = figure.add_gridspec(rows, columns)
-        every = [figure.add_subplot(grid[divmod(place, columns)]) for place in range(count)]
+        every = [figure.add_subplot(grid[divmod(index, columns)]) for index in range(count)]
         for axes, (x, y) in zip(every, pairs, strict=False):
             _pair(axes, found, x, y)
         for axes, key in zip(every[len(pairs) :], singles, strict=True):
-            _choice(axes, found, key) if isinstance(found.space[key], Choice) else _single(
-                axes, found, _axis(found, key)
-            )
+            if isinstance(found.space[key], Choice):
+                _choice(axes, found, key)
+            else:
+                _single(axes, found, _axis(found, key))
         _key(figure, every, found)
         target = io.BytesIO()
         figure.savefig(target, format="png", dpi=130, metadata={"Software": None})
@@ -88,7 +89,9 @@ def _product(rate: str, ratio: str) -> Callable[[Trial], float | None]:
 
 def _axis(found: Sweep, key: str) -> Axis:
     def of(trial: Trial) -> float | None:
-        return _number(trial.settings[key]) if key in trial.settings else None
+        if key not in trial.settings:
+            return None
+        return _number(trial.settings[key])
 
     low, high = (_number(end) for end in found.space[key].ends())
     return Axis(key, of, isinstance(found.space[key], Log), (low, high))
@@ -119,7 +122,9 @@ def _choice(axes: Axes, found: Sweep, key: str) -> None:
     ranked = [trial for trial in found.ranked if key in trial.settings]
     broken = [trial for trial in found.trials if trial.failed and key in trial.settings]
     _nll(axes, found, ranked, broken, along(ranked), along(broken))
-    slanted: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if len(options) > 3 else {}
+    slanted: dict[str, Any] = {}
+    if len(options) > 3:
+        slanted = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(range(len(options)), [str(option) for option in options], **slanted)
     axes.set_xlim(-0.6, len(options) - 0.4)
     axes.grid(False, axis="x")
@@ -132,8 +137,12 @@ def _nll(
     """Held-out NLL upwards; what lies beyond the axis is at its upper edge."""
     low, high, log = _limits([trial.nll for trial in found.ranked])
     axes.set_ylim(low, high)
-    axes.set_yscale("log" if log else "linear")
-    edge = low * (high / low) ** 0.97 if log else low + 0.97 * (high - low)
+    # A little below the upper end, so that a cross or a triangle there is whole.
+    if log:
+        axes.set_yscale("log")
+        edge = low * (high / low) ** 0.97
+    else:
+        edge = low + 0.97 * (high - low)
     axes.plot(crosses, [edge] * len(broken), "x", color=MISS, ms=5, mew=1)
     _points(axes, found, ranked, x, [min(trial.nll, edge) for trial in ranked], edge)
     axes.set_ylabel("held-out NLL")
@@ -143,7 +152,9 @@ def _limits(values: Numbers) -> tuple[float, float, bool]:
     """Where the axis of NLL begins and ends, and whether it is logarithmic: for the better trials, not the worst."""
     if not values:
         return 0.0, 1.0, False
-    low, high = values[0], float(np.quantile(values, SHOWN)) if len(values) > 4 else values[-1]
+    low, high = values[0], values[-1]
+    if len(values) > 4:
+        high = float(np.quantile(values, SHOWN))
     if low > 0 and high / low > 8:
         return low / 1.15, high * (high / low) ** 0.15, True
     margin = 0.07 * (high - low) or 0.1 * abs(low) or 1.0
@@ -152,11 +163,12 @@ def _limits(values: Numbers) -> tuple[float, float, bool]:
 
 def _points(axes: Axes, found: Sweep, ranked: Sequence[Trial], x: Numbers, y: Numbers, edge: float = math.inf) -> None:
     """A dot for each trial in the colour of its rank, the best one on top; triangles at the edge point beyond it."""
-    order = {trial.number: place for place, trial in enumerate(found.ranked)}
+    order = {trial.number: rank for rank, trial in enumerate(found.ranked)}
     shades = [order[trial.number] / max(len(order) - 1, 1) for trial in ranked]
     look: dict[str, Any] = {"s": 24, "cmap": COLOURS, "norm": Normalize(0, 1), "edgecolors": INK, "lw": 0.3}
     for marker, beyond in (("^", True), ("o", False)):
-        some = [place for place in reversed(range(len(ranked))) if (y[place] >= edge) == beyond]
+        # The worst first: what is drawn later lies on top.
+        some = [index for index in reversed(range(len(ranked))) if (y[index] >= edge) == beyond]
         axes.scatter([x[i] for i in some], [y[i] for i in some], c=[shades[i] for i in some], marker=marker, **look)
     if ranked and ranked[0] is found.ranked[0]:
         axes.plot(x[:1], y[:1], "*", color="white", markeredgecolor=INK, ms=13, mew=1)
@@ -177,8 +189,12 @@ def _stretch(line: Any, axis: Axis, limit: Callable[[float, float], object]) -> 
     if axis.ends is None or axis.ends[0] == axis.ends[1]:
         return
     low, high = axis.ends
-    margin = (high / low) ** 0.04 if axis.log else 0.04 * (high - low)
-    limit(*((low / margin, high * margin) if axis.log else (low - margin, high + margin)))
+    if axis.log:
+        factor = (high / low) ** 0.04
+        limit(low / factor, high * factor)
+    else:
+        margin = 0.04 * (high - low)
+        limit(low - margin, high + margin)
 
 
 def _key(figure: Figure, every: Sequence[Axes], found: Sweep) -> None:
@@ -186,10 +202,12 @@ def _key(figure: Figure, every: Sequence[Axes], found: Sweep) -> None:
     bar = figure.colorbar(ScalarMappable(Normalize(0, 1), COLOURS), ax=list(every), shrink=0.7, aspect=30, pad=0.01)
     bar.set_ticks([0, 0.5, 1], labels=["best NLL", "median", "worst"])
     bar.ax.invert_yaxis()
-    broken = sum(trial.failed is not None for trial in found.trials)
-    crosses = f"; {broken} broke off (red)" if broken else ""
-    best = f"; best (star): NLL {found.ranked[0].nll:.4g}" if found.ranked else ""
-    figure.suptitle(f"{len(found.trials)} trials{best}{crosses}", fontsize=10)
+    title = f"{len(found.trials)} trials"
+    if found.ranked:
+        title += f"; best (star): NLL {found.ranked[0].nll:.4g}"
+    if broken := sum(trial.failed is not None for trial in found.trials):
+        title += f"; {broken} broke off (red)"
+    figure.suptitle(title, fontsize=10)
 
 
 def _along(axis: Axis, trials: Sequence[Trial]) -> list[float]:

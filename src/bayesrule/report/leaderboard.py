@@ -16,7 +16,7 @@ class Cell(NamedTuple):
     best: bool
 
 
-class Row(NamedTuple):
+class BoardRow(NamedTuple):
     """A method, its scores, and what its training cost: a multiple of MAP's, or seconds."""
 
     name: str
@@ -28,7 +28,7 @@ class Board(NamedTuple):
     """The columns that the scores allow, and a row for each method, best NLL first."""
 
     measures: list[Measure]
-    rows: list[Row]
+    rows: list[BoardRow]
 
 
 def board(comparison: Comparison) -> Board:
@@ -41,5 +41,8 @@ def board(comparison: Comparison) -> Board:
         for name in shown:
             low, high = entry.scores.interval(name)
             cells.append(Cell(number(entry.scores[name]), f"{number(low)} … {number(high)}", entry.name in best[name]))
-        rows.append(Row(entry.name, cells, f"{entry.seconds:.1f} s" if cost is None else f"{cost:.1f} ×"))
+        paid = f"{entry.seconds:.1f} s"
+        if cost is not None:
+            paid = f"{cost:.1f} ×"
+        rows.append(BoardRow(entry.name, cells, paid))
     return Board(list(shown.values()), rows)

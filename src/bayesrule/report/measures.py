@@ -24,9 +24,15 @@ class Measure(NamedTuple):
         """
         if self.goal is None or len(values) < 2:
             return set()
-        seen = {name: float(number(value).replace(",", "")) for name, value in values.items()}
-        sign = -1 if self.goal == UP else 1
-        far = {name: abs(v - self.goal) if math.isfinite(self.goal) else sign * v for name, v in seen.items()}
+        far = {}
+        for name, value in values.items():
+            seen = float(number(value).replace(",", ""))  # as the table shows it: what looks equal is equally good
+            if self.goal == UP:
+                far[name] = -seen
+            elif self.goal == DOWN:
+                far[name] = seen
+            else:
+                far[name] = abs(seen - self.goal)
         return {name for name, distance in far.items() if distance <= min(far.values()) + 1e-9}
 
 
@@ -53,4 +59,6 @@ def number(value: float) -> str:
     size = abs(value)
     if size == 0 or 1e-3 <= size < 100:
         return f"{value:.3f}"
-    return f"{value:,.1f}" if 100 <= size < 1e6 else f"{value:.2e}"
+    if 100 <= size < 1e6:
+        return f"{value:,.1f}"
+    return f"{value:.2e}"

@@ -33,6 +33,7 @@ def render(comparison: Comparison) -> str:
     import jinja2
 
     here = resources("bayesrule.report")
+    # Strict: a name that the template has and this call has not is an error, not a gap in the page.
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.from_string(here.joinpath("page.html").read_text(encoding="utf-8"))
     return template.render(

@@ -4,7 +4,7 @@
 ``sweep``          many trainings, each scored on held-out data
 ``Sweep``          what came out: ``best``, ``table()``, ``importance()``
 ``Trial``          one training
-``Progress``       what callbacks are told after a trial
+``SweepProgress``  what callbacks are told after a trial
 ``Log``            any positive number of a range, all orders of magnitude alike
 ``Uniform``        any number of a range
 ``Whole``          any whole number of a range
@@ -16,23 +16,25 @@
 
 from __future__ import annotations
 
-from bayesrule.sweeps.ranges import Choice, Log, Range, Uniform, Whole
-from bayesrule.sweeps.results import Callback, Progress, Sweep, Trial
+from bayesrule.sweeps.ranges import Choice, Log, Range, Uniform, Whole, literal
+from bayesrule.sweeps.results import Callback, Sweep, SweepProgress, Trial
 from bayesrule.sweeps.search import SAMPLERS, sweep
-from bayesrule.sweeps.space import default_space, parse_space
+from bayesrule.sweeps.space import Space, default_space, parse_space
 
 __all__ = [
     "SAMPLERS",
     "Callback",
     "Choice",
     "Log",
-    "Progress",
     "Range",
+    "Space",
     "Sweep",
+    "SweepProgress",
     "Trial",
     "Uniform",
     "Whole",
     "default_space",
+    "literal",
     "parse_space",
     "sweep",
 ]

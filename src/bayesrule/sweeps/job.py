@@ -32,7 +32,7 @@ BROKEN = (ArithmeticError, ValueError, torch.linalg.LinAlgError)  # type: ignore
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class SweepJob:
     """What all trials of a sweep have in common."""
 
     model: nn.Module
@@ -48,6 +48,7 @@ class Job:
 
     def about(self, data: Data) -> dict[str, str]:
         """All that decides what a trial gives, in words, for whoever continues the sweep."""
+        # Shapes and dtypes, not weights, which a user may draw anew; nor the device, which may change on the way.
         signature = json.dumps(modules.signature(self.model)).encode()
         return {
             "data": data.fingerprint(),
@@ -63,6 +64,12 @@ class Job:
             "seed": _words(self.seed),
         }
 
+    def temperature_of(self, candidate: Candidate) -> float:
+        """The candidate's, if the space has one, or that of all trials."""
+        if candidate.temperature is None:
+            return self.temperature
+        return candidate.temperature
+
     def train(self, candidate: Candidate, seed: int) -> dict[str, Any]:
         """Fit and score: ``scores`` and ``seconds``, or why it ``failed``."""
         began = time.perf_counter()
@@ -73,7 +80,7 @@ class Job:
                 candidate.method,
                 self.likelihood,
                 self.prior,
-                self.temperature if candidate.temperature is None else candidate.temperature,
+                self.temperature_of(candidate),
                 self.epochs,
                 self.batch_size,
                 seed,
@@ -87,17 +94,20 @@ class Job:
 
     def trials(self, store: Store, wanted: int) -> Iterator[Trial]:
         """The trials that are done, as objects."""
-        for place, kept in store.done(wanted).items():
+        for index, kept in store.done(wanted).items():
             settings = {key: kept.params[key] for key in self.space.ranges if key in kept.params}
             candidate, outcome = self.space.candidate(settings), kept.user_attrs[the_store().OUTCOME]
+            nll = math.inf
+            if kept.value is not None:
+                nll = kept.value
             yield Trial(
-                place,
+                index,
                 settings,
                 candidate.method,
-                self.temperature if candidate.temperature is None else candidate.temperature,
+                self.temperature_of(candidate),
                 candidate.assignments,
-                the_store().training_seed(self.seed, place),
-                math.inf if kept.value is None else kept.value,
+                the_store().training_seed(self.seed, index),
+                nll,
                 outcome.get("scores", {}),
                 outcome["seconds"],
                 outcome.get("failed"),
@@ -113,7 +123,7 @@ class Where:
     sampler: str
 
     @contextmanager
-    def opened(self, job: Job) -> Iterator[Store]:
+    def opened(self, job: SweepJob) -> Iterator[Store]:
         """The study of a job."""
         with the_store().opened(self.url, self.name, self.sampler, job.seed, job.space.ranges) as store:
             yield store

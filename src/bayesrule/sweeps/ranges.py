@@ -101,6 +101,7 @@ class Whole(Range):
 
     def at(self, share: float) -> int:
         """low + ⌊share·(high − low + 1)⌋."""
+        # share < 1, so that high is reached and not passed
         return self.low + math.floor(share * (self.high - self.low + 1))
 
     def ends(self) -> tuple[Value, ...]:
@@ -153,7 +154,8 @@ def parse(text: str) -> Range:
     ends = text.split(":")
     if len(ends) == 1:
         return Choice(literal(option.strip()) for option in text.split(","))
-    low, high, kind = (*ends, "") if len(ends) == 2 else (*ends[:2], ":".join(ends[2:]).strip())
+    low, high, *rest = ends
+    kind = ":".join(rest).strip()
     numbers = [literal(end.strip()) for end in (low, high)]
     if kind not in kinds or not all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers):
         raise ValueError(f"a range must be {FORMS}, not {text!r}")

@@ -34,13 +34,16 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
+        nll = None
+        if math.isfinite(self.nll):  # JSON has no infinity
+            nll = self.nll
         return {
             "number": self.number,
             "settings": self.settings,
             "temperature": self.temperature,
             "method": to_spec(self.method),
             "seed": self.seed,
-            "nll": self.nll if math.isfinite(self.nll) else None,
+            "nll": nll,
             "scores": self.scores,
             "seconds": self.seconds,
             "failed": self.failed,
@@ -66,8 +69,11 @@ class Sweep:
     @property
     def best(self) -> Trial:
         """The trial of the lowest held-out NLL: ``br.fit(..., method=best.method, temperature=best.temperature)``."""
-        if not (ranked := self.ranked):
-            why = self.trials[0].failed if self.trials else "none came to an end"
+        ranked = self.ranked
+        if not ranked:
+            why: str | None = "none came to an end"
+            if self.trials:
+                why = self.trials[0].failed
             raise ValueError(
                 f"no trial of {len(self.trials)} gave a posterior: {why}; narrow the space, or lower its lr"
             )
@@ -76,12 +82,12 @@ class Sweep:
     def table(self) -> list[dict[str, Any]]:
         """A row for each trial, best first and failed ones last: number, nll, scores and settings."""
         failed = [trial for trial in self.trials if trial.failed is not None]
-        return [
-            {"number": t.number, "nll": t.nll, **{k: v for k, v in t.scores.items() if k != "nll"}}
-            | {key: t.settings.get(key) for key in self.space}
-            | {"failed": t.failed}
-            for t in [*self.ranked, *failed]
-        ]
+        rows = []
+        for trial in [*self.ranked, *failed]:
+            row: dict[str, Any] = {"number": trial.number, "nll": trial.nll} | trial.scores
+            row |= {key: trial.settings.get(key) for key in self.space}
+            rows.append(row | {"failed": trial.failed})
+        return rows
 
     def importance(self) -> dict[str, float]:
         """The share of each setting in what sets the best tenth of trials apart from all, by PED-ANOVA.
@@ -94,7 +100,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Progress:
+class SweepProgress:
     """Where a sweep stands after a trial: how many of all are done, and the best so far, if any gave a posterior."""
 
     trial: Trial
@@ -103,5 +109,5 @@ class Progress:
     best: Trial | None
 
 
-Callback: TypeAlias = Callable[[Progress], object]
+Callback: TypeAlias = Callable[[SweepProgress], object]
 """Called after each trial."""

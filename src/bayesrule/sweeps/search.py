@@ -12,15 +12,14 @@ import torch
 from torch import nn
 
 from bayesrule import likelihoods, methods, priors, seeds
-from bayesrule.data import Arrays, Batch, Data, as_data
-from bayesrule.data.splits import hold_out
+from bayesrule.data import Arrays, Batch, Data, as_data, hold_out
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method, Noise, Plan
 from bayesrule.naming import unknown
 from bayesrule.priors import Prior
-from bayesrule.sweeps.job import Job, Where, the_store
+from bayesrule.sweeps.job import SweepJob, Where, the_store
 from bayesrule.sweeps.ranges import Range
-from bayesrule.sweeps.results import Callback, Progress, Sweep
+from bayesrule.sweeps.results import Callback, Sweep, SweepProgress
 from bayesrule.sweeps.space import Space, default_space
 from bayesrule.sweeps.workers import side_by_side, work
 from bayesrule.task import Task
@@ -43,8 +42,11 @@ class Fixed(NamedTuple):
 
     def chosen(self) -> tuple[Likelihood | None, Prior | None, float, int | None, int | None]:
         """Names as objects."""
-        likelihood = None if self.likelihood is None else likelihoods.choose(self.likelihood)
-        prior = None if self.prior is None else priors.choose(self.prior)
+        likelihood = prior = None
+        if self.likelihood is not None:
+            likelihood = likelihoods.choose(self.likelihood)
+        if self.prior is not None:
+            prior = priors.choose(self.prior)
         return likelihood, prior, self.temperature, self.epochs, self.batch_size
 
 
@@ -77,7 +79,7 @@ def sweep(
         seed: the same seed gives the same trials, with one job or random search.
         val: the share of ``train`` to hold out, or held-out ``(X, y)`` in the user's units.
         jobs: processes side by side on this machine.
-        callbacks: called with a `Progress` after each trial.
+        callbacks: called with a `SweepProgress` after each trial.
         fixed: likelihood, prior, epochs, batch_size, and temperature if the space lacks it, as for `br.fit`.
 
     >>> from bayesrule import data, models
@@ -94,14 +96,18 @@ def sweep(
         raise ValueError(f"jobs={jobs} need a storage that processes share: give a file, such as storage='sweep.db'")
     kept = the_store()  # an error now if Optuna is missing
     chosen = methods.choose(method)
-    searched = Space(default_space(chosen) if space is None else space, chosen)
+    if space is None:
+        space = default_space(chosen)
+    searched = Space(space, chosen)
     given, belief, temperature, epochs, batch_size = Fixed(**fixed).chosen()
     data = as_data(train)
     rest, held = _cut(data, val, seed)
     task = Task.create(model, rest, given, belief, temperature)
     check_held_out(task, held)
-    _rehearse(task, FitSettings(chosen, given, belief, temperature, *_length(rest, epochs, batch_size), seed, None))
-    job = Job(copy.deepcopy(model), rest, held, searched, given, belief, temperature, epochs, batch_size, seed)
+    length = _length(rest, epochs, batch_size)
+    _rehearse(task, FitSettings(chosen, given, belief, temperature, *length, seed, None))
+    # A copy: callbacks are the user's, and may go on training the model between two trials.
+    job = SweepJob(copy.deepcopy(model), rest, held, searched, given, belief, temperature, epochs, batch_size, seed)
     where = Where(kept.url_of(storage), name, sampler)
     with where.opened(job) as store:
         store.agree(job.about(data) | {"sampler": sampler})
@@ -118,35 +124,39 @@ def sweep(
 class _Watch:
     """Tells callbacks of trials that were not done when it began."""
 
-    def __init__(self, job: Job, store: Store, wanted: int, callbacks: Sequence[Callback]) -> None:
+    def __init__(self, job: SweepJob, store: Store, wanted: int, callbacks: Sequence[Callback]) -> None:
         self.job, self.store, self.wanted, self.callbacks = job, store, wanted, callbacks
         self.seen = set(store.done(wanted))
 
     def look(self) -> None:
         """Tell of what is new."""
-        if len(self.store.done(self.wanted)) == len(self.seen):
+        if len(self.store.done(self.wanted)) == len(self.seen):  # called several times a second, mostly for nothing
             return
         trials = list(self.job.trials(self.store, self.wanted))
         for trial in trials:
             if trial.number not in self.seen:
                 self.seen.add(trial.number)
+                # Of what has been told of, not of all: several may have come to their ends since the last look.
                 known = [t for t in trials if t.number in self.seen and t.failed is None]
                 best = min(known, key=lambda t: t.nll, default=None)
                 for callback in self.callbacks:
-                    callback(Progress(trial, len(self.seen), self.wanted, best))
+                    callback(SweepProgress(trial, len(self.seen), self.wanted, best))
 
 
 def _length(data: Data, epochs: int | None, batch_size: int | None) -> tuple[int, int]:
     """Epochs and batch size, as `br.fit` takes them."""
-    size = default_batch_size(data.n) if batch_size is None else batch_size
-    return (default_epochs(data.steps(size)) if epochs is None else epochs), size
+    if batch_size is None:
+        batch_size = default_batch_size(data.n)
+    if epochs is None:
+        epochs = default_epochs(data.steps(batch_size))
+    return epochs, batch_size
 
 
-def _rehearse(task: Task, settings: FitSettings) -> None:
+def _rehearse(task: Task, rehearsed: FitSettings) -> None:
     """Start the method, so that what is wrong with every trial is an error before the first."""
-    steps = task.data.steps(settings.batch_size)
+    plan = Plan(rehearsed.epochs, task.data.steps(rehearsed.batch_size), rehearsed.batch_size)
     with seeds.untouched(task.device):
-        settings.method.start(task, Plan(settings.epochs, steps, settings.batch_size), Noise.on(task.device))
+        rehearsed.method.start(task, plan, Noise.on(task.device))
 
 
 def _cut(data: Data, val: Any, seed: int) -> tuple[Data, Batch]:
@@ -163,7 +173,9 @@ def _cut(data: Data, val: Any, seed: int) -> tuple[Data, Batch]:
         )
     if not isinstance(data, Arrays):
         raise ValueError(f"val={val} cannot be cut from data behind a loader: give held-out data, val=(X, y)")
-    y = data.y if data.y.ndim == 1 else torch.zeros(data.n)
+    y = data.y
+    if y.ndim != 1:  # nothing to stratify by
+        y = torch.zeros(data.n)
     rest, held = hold_out(y, val, seed)
     if not len(rest) or not len(held):
         raise ValueError(f"val={val} of {data.n} examples leaves {len(rest)} to train on: more data are needed")

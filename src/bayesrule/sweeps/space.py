@@ -68,10 +68,13 @@ class Knob:
     def option(self) -> str | None:
         """The option of the optimiser that it sets, if it does."""
         head, _, option = self.path.removeprefix(self.prefix).partition(".")
-        return option if head == "optimizer" and option else None
+        if head != "optimizer" or not option:
+            return None
+        return option
 
     def rival(self, other: Knob) -> bool:
         """Whether both set the same thing."""
+        # beta1 and beta2 have the path of betas, but different parts of it.
         apart = self.name in BETAS and other.name in BETAS and self.name != other.name
         return self.path == other.path and self.optimizer == other.optimizer and not apart
 
@@ -90,17 +93,22 @@ class Space:
     def __init__(self, ranges: Mapping[str, Range], method: Method) -> None:
         self.method = method
         self.knobs = {key: _knob(key, method) for key in ranges}
-        order = sorted(
-            ranges, key=lambda key: (self.knobs[key].name != "optimizer", self.knobs[key].name == "sigma_lr")
+        # The optimiser first, since other settings depend on it; sigma_lr, which depends on lr, last.
+        self.ranges = dict(
+            sorted(
+                ranges.items(),
+                key=lambda item: (self.knobs[item[0]].name != "optimizer", self.knobs[item[0]].name == "sigma_lr"),
+            )
         )
-        self.ranges = {key: ranges[key] for key in order}
         if not ranges:
             raise ValueError(f"space must name at least one setting of {method.name}, got none: such as lr=1e-4:1:log")
         for key in ranges:
             self._check(key)
-        for share in (0.0, 0.99):
-            for place in range(max(len(of.ends()) for of in self.ranges.values())):
-                self._try(place, share)
+        # Both ends of all ranges and every option of each choice, not all combinations: an error is in one setting.
+        most = max(len(of.ends()) for of in self.ranges.values())
+        for upper in (False, True):
+            for index in range(most):
+                self._try(index, upper)
 
     def draw(self, choose: Callable[[str, Range], Value]) -> dict[str, Value]:
         """A setting for each key that applies, one after the other, the optimiser first."""
@@ -132,6 +140,7 @@ class Space:
         if not _has(owner, "optimizer"):
             return True
         optimizer = str(settings.get(f"{knob.prefix}optimizer", _optimizer(owner)))
+        # What is for one optimiser alone goes before what is for all.
         if knob.optimizer is None and f"{knob.prefix}{optimizer}.{knob.name}" in self.ranges:
             return False
         return knob.optimizer in (None, optimizer) and (knob.option is None or _takes(optimizer, knob.option))
@@ -139,7 +148,9 @@ class Space:
     def _optimizers(self, knob: Knob) -> list[Value]:
         """The optimisers that a key can meet."""
         drawn = self.ranges.get(f"{knob.prefix}optimizer")
-        return [_optimizer(_owner(self.method, knob.within))] if drawn is None else list(drawn.ends())
+        if drawn is None:
+            return [_optimizer(_owner(self.method, knob.within))]
+        return list(drawn.ends())
 
     def _check(self, key: str) -> None:
         knob, of = self.knobs[key], self.ranges[key]
@@ -156,25 +167,29 @@ class Space:
         if knob.path == f"{knob.prefix}sigma_lr_ratio" and _apart(_owner(self.method, knob.within)):
             raise ValueError(f"space[{key!r}] has no effect: the deviations are trained by a group of their own")
         plain = knob.path == knob.prefix + knob.name and knob.name != "temperature"
-        hint = type_of(self.method, knob.path) if plain else float
+        hint: Any = float
+        if plain:
+            hint = type_of(self.method, knob.path)
         kinds = get_args(hint) or (hint,)
         if any(isinstance(kind, type) and issubclass(kind, Method) for kind in kinds):
             raise ValueError(f"space[{key!r}] must be of plain values, but it is a method: search its fields, {key}.lr")
         if not isinstance(of, Choice) and float not in kinds and not (int in kinds and isinstance(of, Whole)):
-            fix = "Whole(2, 40), on the command line 2:40:int" if int in kinds else "Choice([…]), or A,B,…"
-            raise ValueError(
-                f"space[{key!r}] must be {'whole numbers' if int in kinds else 'a choice'}, not {of}: {fix}"
-            )
+            what, fix = "a choice", "Choice([…]), or A,B,…"
+            if int in kinds:
+                what, fix = "whole numbers", "Whole(2, 40), on the command line 2:40:int"
+            raise ValueError(f"space[{key!r}] must be {what}, not {of}: {fix}")
 
     def _met(self, key: str) -> bool:
         prefix = self.knobs[key].prefix
         return any(self._applies(key, {f"{prefix}optimizer": name}) for name in self._optimizers(self.knobs[key]))
 
-    def _try(self, place: int, share: float) -> None:
-        """Build what the ends of all ranges give."""
+    def _try(self, index: int, upper: bool) -> None:
+        """Build what the ends of all ranges give, with the option of each choice that ``index`` counts to."""
 
         def end(key: str, of: Range) -> Value:
-            return of.options[place % len(of.options)] if isinstance(of, Choice) else of.ends()[share > 0]
+            if isinstance(of, Choice):
+                return of.options[index % len(of.options)]
+            return of.ends()[upper]
 
         settings = self.draw(end)
         try:
@@ -202,8 +217,10 @@ def default_space(method: Method, without: Collection[str] = ()) -> dict[str, Ra
     found = _defaults(method, "", without)
     ranges = {key: of for key, of in found.items() if not {key, _knob(key, method).path} & set(without)}
     if not ranges:
-        left = f" but {', '.join(without)}" if without else ""
-        raise ValueError(f"space must be given for {method.name}: no field of it{left} has a usual range")
+        fields = "no field of it"
+        if without:
+            fields += f" but {', '.join(without)}"
+        raise ValueError(f"space must be given for {method.name}: {fields} has a usual range")
     return ranges
 
 
@@ -233,16 +250,25 @@ def _defaults(method: Method, prefix: str, without: Collection[str]) -> dict[str
     for field in dataclasses.fields(method):  # type: ignore[arg-type]
         if isinstance(inner := getattr(method, field.name), Method):
             found |= _defaults(inner, f"{prefix}{field.name}.", without)
-    mine = {key: of for name, ranges in DEFAULTS.items() if _has(method, name) for key, of in ranges.items()}
+    mine: dict[str, Range] = {}
+    for name, ranges in DEFAULTS.items():
+        if _has(method, name):
+            mine |= ranges
     if _apart(method):
         mine.pop("sigma_lr_ratio", None)
     if "optimizer" in mine:
         mine["optimizer"] = Choice(name for name in OPTIMIZERS if name not in BOUND or find_spec("pytorch_optimizer"))
     if f"{prefix}optimizer" in without:
         own = _optimizer(method)
+        # Of the ranges for one optimiser alone, those of the optimiser that is set; they stand for the general ones.
         mine = {key: of for key, of in mine.items() if key.partition(".")[0] == own or "." not in key}
         mine = {key: of for key, of in mine.items() if f"{own}.{key}" not in mine}
-    return found | {key if key == "temperature" else f"{prefix}{key}": of for key, of in mine.items()}
+    for key, of in mine.items():
+        if key == "temperature":  # is the fit's, not the method's
+            found[key] = of
+        else:
+            found[f"{prefix}{key}"] = of
+    return found
 
 
 def _knob(key: str, method: Method) -> Knob:
@@ -251,7 +277,9 @@ def _knob(key: str, method: Method) -> Knob:
         owner = inner
         within.append(parts.pop(0))
     trained = _has(owner, "optimizer")
-    optimizer = parts.pop(0) if trained and len(parts) > 1 and parts[0] in optim.AVAILABLE else None
+    optimizer = None
+    if trained and len(parts) > 1 and parts[0] in optim.AVAILABLE:
+        optimizer = parts.pop(0)
     if trained and len(parts) > 1 and parts[0] == "optimizer":
         parts.pop(0)
     name, prefix = ".".join(parts), "".join(f"{part}." for part in within)
@@ -262,16 +290,22 @@ def _knob(key: str, method: Method) -> Knob:
         return Knob((), None, name, name)
     if name == "sigma_lr" and "sigma_lr_ratio" in known:
         return Knob(tuple(within), optimizer, name, f"{prefix}sigma_lr_ratio")
-    option = "betas" if name in BETAS else name
-    if trained and any(_takes(each, option) for each in ([optimizer] if optimizer else optim.AVAILABLE)):
-        return Knob(tuple(within), optimizer, name, f"{prefix}optimizer.{option}")
-    more = sorted({option for each in optim.AVAILABLE for option in _options(each)} | set(BETAS)) if trained else []
-    raise unknown(f"setting of {owner.name}", name, [*known, "temperature", *more])
+    known += ["temperature"]
+    if trained:
+        option = name
+        if name in BETAS:  # a part of the option betas
+            option = "betas"
+        meant = [optimizer] if optimizer else list(optim.AVAILABLE)
+        if any(_takes(each, option) for each in meant):
+            return Knob(tuple(within), optimizer, name, f"{prefix}optimizer.{option}")
+        known += sorted({option for each in optim.AVAILABLE for option in _options(each)} | set(BETAS))
+    raise unknown(f"setting of {owner.name}", name, known)
 
 
 def _meant(knob: Knob, value: Value, owner: Any) -> Any:
     """The value that goes to the path of a knob."""
     if knob.name == "sigma_lr":
+        # Rounded as draws are, so that the command line that is shown gives the very same number.
         return float(f"{_positive('sigma_lr', value) / Group(owner.optimizer, owner.lr).full_rate:.{DIGITS}g}")
     if knob.name in BETAS and knob.option == "betas":
         recipe = optim.choose(owner.optimizer)
@@ -307,7 +341,7 @@ def _has(method: Method, name: str) -> bool:
 
 
 def _options(optimizer: str) -> list[str]:
-    return list(inspect.signature(optim.AVAILABLE[optimizer]).parameters)[2:]
+    return list(inspect.signature(optim.AVAILABLE[optimizer]).parameters)[2:]  # after params and lr
 
 
 def _takes(optimizer: str, option: str) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bayesrule import jobs
-from bayesrule.sweeps.job import Job, Where, the_store
+import torch
+
+from bayesrule import jobs, modules
+from bayesrule.sweeps.job import SweepJob, Where, the_store
 
 if TYPE_CHECKING:
     import optuna
@@ -15,15 +19,15 @@ if TYPE_CHECKING:
     from bayesrule.sweeps.store import Store
 
 
-def work(job: Job, store: Store, wanted: int, patience: float = 0.0) -> Iterator[None]:
-    """Trials, one after the other, until no place is left.
+def work(job: SweepJob, store: Store, wanted: int, patience: float = 0.0) -> Iterator[None]:
+    """Trials, one after the other, until no index is left.
 
-    So long as others work, one of them may die: ``patience`` is how many seconds to wait for its place.
+    So long as others work, one of them may die: ``patience`` is how many seconds to wait for what it leaves.
     """
 
-    def train(trial: optuna.Trial, place: int) -> dict[str, Any]:
+    def train(trial: optuna.Trial, index: int) -> dict[str, Any]:
         settings = job.space.draw(lambda key, of: store.suggest(trial, key, of))
-        return job.train(job.space.candidate(settings), the_store().training_seed(job.seed, place))
+        return job.train(job.space.candidate(settings), the_store().training_seed(job.seed, index))
 
     last = time.monotonic()
     while True:
@@ -36,13 +40,16 @@ def work(job: Job, store: Store, wanted: int, patience: float = 0.0) -> Iterator
             return
 
 
-def side_by_side(job: Job, where: Where, wanted: int, workers: int, look: Callable[[], None]) -> None:
+def side_by_side(job: SweepJob, where: Where, wanted: int, workers: int, look: Callable[[], None]) -> None:
     """Workers on the same storage, watched until they are done."""
-    for _ in jobs.finished(_worker, [(job, where, wanted)] * workers, workers, look=look):
+    device = modules.device_of(job.model)
+    sent = replace(job, model=copy.deepcopy(job.model).cpu())  # few devices can share memory between processes
+    for _ in jobs.finished(_worker, [(sent, device, where, wanted)] * workers, workers, look=look):
         pass
 
 
-def _worker(job: Job, where: Where, wanted: int) -> None:
+def _worker(job: SweepJob, device: torch.device, where: Where, wanted: int) -> None:
+    job.model.to(device)
     with where.opened(job) as store:
         for _ in work(job, store, wanted):
             pass

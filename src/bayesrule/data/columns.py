@@ -1,0 +1,180 @@
+"""The columns of a table: what they hold, and how they become numbers."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_CATEGORIES = 50
+"""More different texts than this are an id, unless there are two rows for each."""
+MOST_INPUTS = 100
+"""A column becomes no more inputs than this."""
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """A column of numbers: ``fill`` stands for missing values, and ``flag`` adds a column that says where."""
+
+    name: str
+    fill: float
+    flag: bool
+
+    @property
+    def features(self) -> list[str]:
+        """The names of the columns it becomes."""
+        if self.flag:
+            return [self.name, f"{self.name} is missing"]
+        return [self.name]
+
+    def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
+        """The column as numbers, [rows, features]."""
+        values = as_numbers(column)
+        missing = np.isnan(values)
+        filled = np.where(missing, self.fill, values)
+        if self.flag:
+            return np.stack([filled, missing], axis=1)
+        return filled[:, None]
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """A column of categories, one-hot."""
+
+    name: str
+    categories: tuple[str, ...]
+
+    @property
+    def features(self) -> list[str]:
+        """The names of the columns it becomes."""
+        return [f"{self.name}={category}" for category in self.categories]
+
+    def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
+        """The column as numbers, [rows, features]."""
+        return (as_texts(column)[:, None] == np.array(self.categories, dtype=object)).astype(np.float64)
+
+
+Column: TypeAlias = NumberColumn | CategoryColumn
+
+
+def learn_column(column: pd.Series[Any]) -> Column | str:
+    """The recipe of a column, or why it is dropped."""
+    missing, name, content = bool(column.isna().any()), str(column.name), content_of(column)
+    if column.isna().all():
+        return "it is empty"
+    if content == "dates" or (content == "texts" and _are_dates(column)):
+        return "it holds dates or times; add the parts that matter (year, month, hour) as columns of numbers"
+    if content in ("numbers", "yes/no"):
+        values = as_numbers(column)
+        known = values[~np.isnan(values)]
+        if not missing and known.min() == known.max():
+            return f"it is constant, {known[0]:g} in every row"
+        # The median: a few huge values would move a mean far from what is usual.
+        return NumberColumn(name, float(np.median(known)), missing)
+    categories = sorted_texts(column)
+    if not missing and len(categories) == 1:
+        return f"it is constant, {categories[0]!r} in every row"
+    # Nearly one text for each row says who a row is, not what it is like: learnt by heart, and of no use elsewhere.
+    if len(categories) > MOST_CATEGORIES and len(categories) > column.notna().sum() / 2:
+        return f"its {len(categories)} different values in {len(column)} rows look like an id"
+    if len(categories) > MOST_INPUTS:
+        return f"its {len(categories)} categories are more than {MOST_INPUTS}; put rare ones together to keep it"
+    return CategoryColumn(name, categories)
+
+
+def content_of(column: pd.Series[Any]) -> str:
+    """What a column holds, whatever it is stored as: numbers, yes/no, dates or texts."""
+    from pandas.api.types import infer_dtype
+
+    return _CONTENTS.get(infer_dtype(column, skipna=True), "texts")
+
+
+_CONTENTS = {
+    **dict.fromkeys(("integer", "floating", "mixed-integer-float", "decimal"), "numbers"),
+    "boolean": "yes/no",
+    **dict.fromkeys(("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period"), "dates"),
+}
+
+
+_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_DATE = re.compile(
+    rf"""(?:[a-z]{{3,9}},?\s+)?                                # Friday,
+    (?: \d{{4}}([-/.])\d{{1,2}}\1\d{{1,2}}                     # 2020-01-31
+      | \d{{1,2}}([-/.])\d{{1,2}}\2\d{{4}}                     # 31.01.2020, 1/31/2020
+      | \d{{1,2}}([-/])\d{{1,2}}\3\d{{2}}                      # 1/31/20
+      | \d{{4}}-\d{{2}}                                        # 2020-01
+      | \d{{1,2}}[\s-]?{_MONTH}[\s,-]*(?:\d{{4}}|\d{{2}})      # 31 Jan 2020, 31-Jan-20
+      | {_MONTH}\s+(?:\d{{1,2}}(?:st|nd|rd|th)?,?\s+)?\d{{4}}  # January 31, 2020; Jan 2020
+    )(?:[t\s,]+\d{{1,2}}:\d{{2}}.*)?                          # 12:30:00.5+01:00""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def _are_dates(column: pd.Series[Any]) -> bool:
+    """Whether at least 90 % of the texts of a column are written like dates, and are some."""
+    import pandas as pd
+
+    texts = Counter(text.strip() for text in as_texts(column) if text is not None)
+    alike = [text for text in texts if _DATE.fullmatch(text)]
+    if sum(texts[text] for text in alike) < 0.9 * texts.total():
+        return False
+    # The pattern alone takes 99.99.2020; pandas alone takes almost any text. Both together are right.
+    with warnings.catch_warnings():  # about the order of day and month, and unknown time zones
+        warnings.simplefilter("ignore")
+        parsed = pd.to_datetime(pd.Series(alike, dtype=object), errors="coerce", format="mixed", utc=True)
+    return sum(texts[text] for text, fine in zip(alike, parsed.notna(), strict=True) if fine) >= 0.9 * texts.total()
+
+
+def as_numbers(column: pd.Series[Any]) -> NDArray[np.float64]:
+    """A column as floats, NaN for missing; an error that names the first value that is no number."""
+    import pandas as pd
+
+    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    bad = np.isinf(values) | (np.isnan(values) & column.notna().to_numpy())
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"column {column.name!r} must hold finite numbers, got {cell(column, row)!r} in row {row} "
+            f"({int(bad.sum())} such rows): mend it, or leave it empty"
+        )
+    return values
+
+
+def cell(column: pd.Series[Any], row: int) -> Any:
+    """A value as Python's own type, to be shown."""
+    return column.iloc[[row]].tolist()[0]
+
+
+def as_texts(column: pd.Series[Any]) -> NDArray[np.object_]:
+    """A column as texts, None for missing; whole numbers without a decimal point, however they were stored."""
+
+    found: list[str | None] = []
+    for value, missing in zip(column, column.isna(), strict=True):
+        if missing:
+            found.append(None)
+        elif isinstance(value, float) and value.is_integer():
+            # pandas stores a column of whole numbers as floats as soon as one is missing; 3 and 3.0 are one category
+            found.append(str(int(value)))
+        else:
+            found.append(str(value))
+    return np.array(found, dtype=object)
+
+
+def sorted_texts(column: pd.Series[Any]) -> tuple[str, ...]:
+    """The different texts of a column: in the order of the numbers if they are numbers."""
+
+    def key(text: str) -> tuple[float, str]:
+        try:
+            return float(text), text
+        except ValueError:
+            return np.inf, text
+
+    return tuple(sorted({text for text in as_texts(column) if text is not None}, key=key))
