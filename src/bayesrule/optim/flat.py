@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Real
 from typing import Any
 
@@ -195,7 +195,10 @@ def by_kind(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], 
 
 
 def check_settings(group: dict[str, Any]) -> None:
-    """Refuse settings of a group that make no sense."""
+    """Refuse settings of a group that make no sense, and parameters too coarse for a mean over many steps."""
+    for p in group["params"]:
+        if p.requires_grad and p.dtype not in (torch.float32, torch.float64):
+            raise TypeError(f"parameters must be float32 or float64, not {p.dtype}: train in float32 under autocast")
     for name in ("ess", "temperature", "augmentation", "hess_init"):
         value = group[name]
         if name == "hess_init" and value is None:
@@ -235,10 +238,3 @@ def check_by_parameter(name: str, group: dict[str, Any]) -> None:
             raise ValueError(
                 f"{name} of parameter {index} must be {least}finite, not {value.min():g} to {value.max():g}"
             )
-
-
-def check_dtypes(params: Iterable[Tensor]) -> None:
-    """Refuse parameters whose dtype is too coarse for a mean over many steps."""
-    for p in params:
-        if p.requires_grad and p.dtype not in (torch.float32, torch.float64):
-            raise TypeError(f"parameters must be float32 or float64, not {p.dtype}: train in float32 under autocast")

@@ -30,7 +30,7 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
 from bayesrule.optim.conversion import gaussian_over
-from bayesrule.optim.flat import FlatGroup, by_kind, check_dtypes, check_settings
+from bayesrule.optim.flat import FlatGroup, by_kind, check_settings
 from bayesrule.posteriors import Context, Gaussian
 from bayesrule.seeds import mixed
 
@@ -129,7 +129,6 @@ class Natural(Optimizer):
         check_settings(group)
         if group["hess_init"] is None:
             group["hess_init"] = group["temperature"] / (group["ess"] * group["augmentation"] * STD**2)
-        check_dtypes(group["params"])
         self._trained = None
 
     @abstractmethod
@@ -276,7 +275,8 @@ class Natural(Optimizer):
         # What makes the vectors stale: a parameter frozen or freed, a module moved to another device or dtype.
         trained = [(p.dtype, p.device) if p.requires_grad else None for p in params]
         if trained != self._trained:
-            check_dtypes(params)
+            for group in self.param_groups:
+                check_settings(group)
             self._flats = [FlatGroup(*kind, self.state) for kind in by_kind(self.param_groups)]
             self._collected, self._trained = 0, trained
         for flat in self._flats:
