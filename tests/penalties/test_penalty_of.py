@@ -110,7 +110,7 @@ def test_a_prior_of_many_weights_is_sampled():
     module = nn.Linear(3, 2).double()
     named = parameters(module)
     mean = {k: torch.zeros_like(w) for k, w in named.items()}
-    prior = Structured(mean, Diagonal(torch.full((8,), 0.25, dtype=torch.float64)))
+    prior = Structured(mean, Diagonal(torch.full((8,), 4.0, dtype=torch.float64)))
     r = penalty_of(prior, families.Gaussian(0.3), draws=2000)
     with torch.no_grad():
         found = float(r.total(named, generator=torch.Generator().manual_seed(0)))
