@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
@@ -41,22 +42,25 @@ class Terms:
             total = total * x + coefficient
         for amplitude, frequency, phase in self.waves:
             total = total + amplitude * (frequency * x + phase).cos()
-        return total + self.kink * x.abs() if self.kink else total
+        if self.kink:
+            total = total + self.kink * x.abs()
+        return total
 
     def __add__(self, other: Terms) -> Terms:
         """f + g, waves of one frequency and phase as one."""
-        size = max(len(self.polynomial), len(other.polynomial))
-        both = [p + (0.0,) * (size - len(p)) for p in (self.polynomial, other.polynomial)]
+        powers = zip_longest(self.polynomial, other.polynomial, fillvalue=0.0)
+        polynomial = tuple(mine + theirs for mine, theirs in powers)
         waves: dict[tuple[float, float], float] = {}
         for amplitude, frequency, phase in self.waves + other.waves:
             waves[frequency, phase] = waves.get((frequency, phase), 0.0) + amplitude
-        polynomial = tuple(a + b for a, b in zip(*both, strict=True))
-        return Terms(polynomial, tuple((a, k, p) for (k, p), a in waves.items()), self.kink + other.kink)
+        merged = tuple((amplitude, *wave) for wave, amplitude in waves.items())
+        return Terms(polynomial, merged, self.kink + other.kink)
 
     def times(self, factor: float) -> Terms:
         """factor·f."""
-        waves = tuple((factor * a, k, p) for a, k, p in self.waves)
-        return Terms(tuple(factor * c for c in self.polynomial), waves, factor * self.kink)
+        polynomial = tuple(factor * coefficient for coefficient in self.polynomial)
+        waves = tuple((factor * amplitude, frequency, phase) for amplitude, frequency, phase in self.waves)
+        return Terms(polynomial, waves, factor * self.kink)
 
     def size(self, reach: float) -> float:
         """Σ_k |polynomial_k| reach^k + Σ |amplitude| + |kink| reach: what rounding is relative to."""
@@ -106,7 +110,9 @@ class Terms:
         waves = []
         for amplitude, frequency, phase in self.waves:
             value = complex(family.characteristic(torch.tensor(frequency, dtype=torch.float64), nu))
-            if abs(value) < (1e-200 if family.order == math.inf else 1e-12):  # a zero, up to rounding
+            # A zero, up to rounding; a spectrum that falls faster than any power is tiny long before it is zero.
+            smallest = 1e-200 if family.order == math.inf else 1e-12
+            if abs(value) < smallest:
                 raise Missing(frequency)
             waves.append((amplitude / abs(value), frequency, phase - math.atan2(value.imag, value.real)))
         return Terms(tuple(found), tuple(waves), self.kink)

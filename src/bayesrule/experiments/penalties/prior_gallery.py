@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from bayesrule import jobs
 from bayesrule.experiments.base import Claim, Result, Setting
+from bayesrule.experiments.penalties.gallery_figure import Answer, draw, in_words
 from bayesrule.penalties import (
     L1,
     L2,
@@ -41,11 +39,10 @@ VARIANCES: dict[Any, float] = {  # at ν = 1
 }
 WAVE, FREQUENCY = 0.6, 4.0  # of the cosine in −log α
 CUTS = (2.0, 2.5, 3.0)  # frequencies, times ν, up to which a spectrum without an inverse transform is drawn
-SLICES, SHADES = (0.0, 0.5, 1.0), ("0.0", "0.45", "0.7")  # the second weight of a group of two, and its colour
+SLICES = (0.0, 0.5, 1.0)  # the second weight of a group of two
 SOURCE, ERRATUM = "Wolinski, theorem 2", "Wolinski, corollary (erratum)"
 
 Function = Callable[[Tensor], Tensor]
-Answer = Implied | Radial | Verdict
 Case = tuple[Penalty, translations.Translation, Function, float]  # r, family, log α, and how wide α is
 
 
@@ -85,7 +82,7 @@ def run(setting: Setting) -> Result:
         _refused(trained),
     )
     size = (8.0 * blocks, 0.6 + 1.32 * math.ceil(len(rows) / blocks))
-    return Result(claims, {"nu": list(nus), "gallery": rows}, lambda figure: _draw(figure, rows, nus, blocks), size)
+    return Result(claims, {"nu": list(nus), "gallery": rows}, lambda figure: draw(figure, rows, nus, blocks), size)
 
 
 def exhibits(full: bool) -> list[Exhibit]:
@@ -165,7 +162,7 @@ def row(exhibit: Exhibit) -> dict[str, Any]:
     return {
         "penalty": exhibit.name,
         "family": _family_said(exhibit.family),
-        "says": _says(answer),
+        "says": in_words(answer),
         "lines": list(curves.r),
         "A_lines": list(curves.exponents),
         "verdict": verdict,
@@ -249,21 +246,6 @@ def _line(half: float, count: int = 401) -> Tensor:
     return torch.linspace(-half, half, count, dtype=torch.float64)
 
 
-def _says(answer: Answer) -> str:
-    """The answer in a few words."""
-    if isinstance(answer, Verdict):
-        size = f" ({answer.measure:.3g} nats)" if answer.reason == "depends on ν" else ""
-        return f"{answer.reason}: {answer.sentence.split(':')[0]}{size}"
-    if isinstance(answer, Radial):
-        return f"α = exp(−{answer.factor:g}‖w‖)/κ"
-    if answer.exact is None:
-        return f"α of variance {answer.variance:.3g}"
-    s = float(answer.exact.scale)  # type: ignore[arg-type]
-    if answer.exact.name == "gaussian":
-        return f"α = N(0, {s**2:.3g})"
-    return f"α = Laplace({s:.3g})"
-
-
 def normal(scale: float) -> Function:
     """log N(x; 0, scale²)."""
     return lambda x: -0.5 * (x / scale).square() - math.log(scale) - 0.5 * math.log(2 * math.pi)
@@ -307,9 +289,9 @@ def _printed(nus: Sequence[float]) -> Claim:
     held = isinstance(found, Verdict) and found.reason == "depends on ν" and not found.completion and change > 0.1
     said = []
     for nu in nus:
-        answer = _says(prior_of(r, translations.Gaussian(nu)))
+        answer = in_words(prior_of(r, translations.Gaussian(nu)))
         said.append(f"at ν = {nu:g} {answer.split(':')[0]}")
-    measured = f"{_says(found)}: {', '.join(said)}; r − KL(β‖N(0, 1)) changes by {change:.3g}"
+    measured = f"{in_words(found)}: {', '.join(said)}; r − KL(β‖N(0, 1)) changes by {change:.3g}"
     return Claim(ERRATUM, "as printed, 1/2σ0² + a(σ²)μ², it is no KL, whatever term in σ is added", measured, held)
 
 
@@ -361,46 +343,3 @@ def _refused(family: translations.Translation) -> Claim:
     known = f"A goes as {tail:.4f} log|x| for c = 0.4; c = 0.6 has {has} prior"
     held = all(refused) and fast.exists and abs(tail + 0.8) < 1e-3
     return Claim(SOURCE, says, f"{sum(refused)} of 3 refused; {known}", held)
-
-
-def _draw(figure: Figure, rows: list[dict[str, Any]], nus: Sequence[float], blocks: int) -> None:
-    """Three panels for each row, rows in one block or in two beside each other."""
-    height = math.ceil(len(rows) / blocks)
-    colours = {f"ν = {nu:g}": f"C{index}" for index, nu in enumerate(nus)}
-    grid = figure.add_gridspec(height, 3 * blocks)
-    for index, each in enumerate(rows):
-        block, down = divmod(index, height)
-        axes = [figure.add_subplot(grid[down, 3 * block + panel]) for panel in range(3)]
-        axes[0].set_title(f"{each['penalty']} ({each['family']})", loc="left", fontweight="bold")
-        _panel(axes[0], each, "r", each["lines"], colours)
-        _panel(axes[1], each, "A", each["A_lines"], colours)
-        _panel(axes[2], each, "alpha", each["lines"] if len(each["alpha"]) > 1 else [""], colours)
-        if down == height - 1:
-            for ax, label in zip(axes, "μww", strict=True):
-                ax.set_xlabel(label)
-    handles = [figure.axes[0].plot([], [], color=colour, label=label)[0] for label, colour in colours.items()]
-    figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
-
-
-def _panel(ax: Axes, row: dict[str, Any], what: str, labels: list[str], colours: dict[str, str]) -> None:
-    """Curves that lie on one another all show, the first is the widest; α is dashed if it lacks a term in ν."""
-    x, completed = row["x"][0], what == "alpha" and row["verdict"]
-    dashes = "--" if completed else "-"
-    for index, (label, values) in enumerate(zip(labels, row[what], strict=False)):
-        width = 1.2 + 3.6 / len(labels) * (len(labels) - 1 - index) * (label in colours)
-        colour = colours.get(label, SHADES[index % 3])
-        ax.plot(x, values, dashes, color=colour, linewidth=width, label=label)
-        if what == "alpha":
-            ax.fill_between(x, values, color="0.5", alpha=0.15, linewidth=0)
-    if not row[what]:
-        text = "no A_ν" if what == "A" else f"no prior, {row['says']}"
-        ax.text(0.5, 0.5, textwrap.fill(text, 32), ha="center", va="center", fontsize=8, transform=ax.transAxes)
-        ax.set_axis_off()
-    elif what == "alpha":
-        title = row["says"].split(":")[0]
-        if completed:
-            title += "; α if completed"
-        ax.set(ylim=(0, None), title=title)
-    elif what == "A" and labels[0] not in ("", *colours):
-        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 0.96), ncols=3, fontsize=7, handlelength=1, columnspacing=1)
-    ax.set_ylabel({"r": "r", "A": r"$A_\nu$", "alpha": "α"}[what])

@@ -133,27 +133,27 @@ def _sweep(full: bool, start: float) -> list[dict[str, float]]:
 def _stays(descents: list[dict[str, Any]]) -> Claim:
     ends = [path["w"][-1] for path in descents]
     sharp = lowest(SHARP)
-    furthest = max(abs(end - sharp["w"]) for end in ends)
+
     return Claim(
         SOURCE,
         "gradient descent stays in the sharp minimum it starts beside",
         f"{len(ends)} starts end at w = {min(ends):.4f} to {max(ends):.4f}, where ℓ = {sharp['loss']:.3f} and "
         f"ℓ'' = {sharp['curvature']:.0f}",
-        furthest < 1e-3,
+        all(abs(end - sharp["w"]) < 1e-3 for end in ends),
     )
 
 
 def _leaves(rules: list[dict[str, Any]]) -> Claim:
     ends = [path["mean"][-1] for path in rules]
     spread = max(path["deviation"][-1] for path in rules)
-    furthest = max(abs(end - FLAT) for end in ends)
+
     flat, sharp = lowest(FLAT), lowest(SHARP)
     return Claim(
         SOURCE,
         "from the same starts the rule ends in the flat minimum, although it is the higher one",
         f"{len(ends)} starts end at m = {min(ends):.4f} to {max(ends):.4f}, σ = {spread:.4f}; there ℓ = "
         f"{round(flat['loss'], 3) + 0.0:.3f} and ℓ'' = {flat['curvature']:.2f}",
-        furthest < NEAR and flat["loss"] > sharp["loss"],
+        all(abs(end - FLAT) < NEAR for end in ends) and flat["loss"] > sharp["loss"],
     )
 
 

@@ -48,7 +48,8 @@ class Calibrated(Prior):
         parts = []
         for kind, own in ((KINDS[self.kind], True), (REST, False)):
             names = [name for name in self.strengths if (name in self.layouts) == own]
-            strengths, means = ({name: table[name] for name in names} for table in (self.strengths, self.means))
+            strengths = {name: self.strengths[name] for name in names}
+            means = {name: self.means[name] for name in names}
             parts.append((kind.prior(strengths, means, self.layouts), names))
         return Product.of(*parts)
 
@@ -80,20 +81,24 @@ class Calibrated(Prior):
         named = parameters(model) if isinstance(model, nn.Module) else dict(model)
         self._check(named, whole=False)
         total = torch.stack([self.strengths[name] * self._amount(name, w) for name, w in named.items()]).sum()
-        return total if n is None else total / examples(n)
+        if n is None:
+            return total
+        return total / examples(n)
 
     def sample(self, module: nn.Module, generator: torch.Generator | None = None) -> Parameters:
         """One draw of all the module's parameters from the prior."""
         named = parameters(module)
         self._check(named)
-        return {
-            name: self._kind(name).draw(w, self._layout(name), self.strengths[name], generator) + self.means[name]
-            for name, w in named.items()
-        }
+        found = {}
+        for name, w in named.items():
+            drawn = self._kind(name).draw(w, self._layout(name), self.strengths[name], generator)
+            found[name] = drawn + self.means[name]
+        return found
 
     def _amount(self, name: str, w: Tensor) -> Tensor:
-        mean = self.means[name]
-        return self._kind(name).amount(w - mean if mean else w, self._layout(name))
+        if self.means[name]:
+            w = w - self.means[name]
+        return self._kind(name).amount(w, self._layout(name))
 
     def _kind(self, name: str) -> Kind:
         return KINDS[self.kind] if name in self.layouts else REST
@@ -103,8 +108,11 @@ class Calibrated(Prior):
 
     def _check(self, named: Mapping[str, Tensor], whole: bool = True) -> None:
         """Refuse a module other than the calibrated one; with ``whole``, also a part of it."""
-        for name in [*named, *(self.shapes if whole else ())]:
-            want, have = self.shapes.get(name), tuple(named[name].shape) if name in named else None
+        names = [*named, *self.shapes] if whole else list(named)
+        for name in names:
+            want, have = self.shapes.get(name), None
+            if name in named:
+                have = tuple(named[name].shape)
             if want is None or have is None or tuple(want) != have:
                 raise ValueError(
                     f"the penalty was calibrated for another model: parameter {name!r} is {_shape(want)} there and "
@@ -194,13 +202,13 @@ def _critical(model: nn.Module, activation: Activation | None, bias: float) -> d
                 "pass activation=, for example activation='relu'"
             )
         found[name] = edge_of_chaos(beside, bias).weight_variance * variance
-    summers = {layers[name] for name in found}
-    biases = [
-        name
-        for name, layer in layers.items()
-        if layer in summers and name not in found and "bias" in name.rpartition(".")[2]
-    ]
-    return found | (dict.fromkeys(biases, bias**2) if bias > 0 else {})
+    if bias > 0:
+        summers = {layers[name] for name in found}
+        for name, owner in layers.items():
+            # "in", not "==": recurrent layers have bias_ih_l0 and the like
+            if owner in summers and name not in found and "bias" in name.rpartition(".")[2]:
+                found[name] = bias**2
+    return found
 
 
 def examples(n: int) -> int:

@@ -147,7 +147,9 @@ def explain(
     rows = []
     for name, w in named.items():
         precision = factor * sizes.get(name, 1.0)
-        scale = (precision * decays[name]) ** -0.5 if decays[name] > 0 else math.inf
+        scale = math.inf
+        if decays[name] > 0:
+            scale = (precision * decays[name]) ** -0.5
         root = float(w.detach().double().square().mean().sqrt())
         matching = 1 / (precision * fan_in[name] ** 2)
         rows.append(DecayOfParameter(name, decays[name], scale, fan_in[name], kaiming[name], root, matching))
@@ -163,10 +165,11 @@ def _decays(decay: Optimizer | float, named: Mapping[str, Tensor]) -> dict[str, 
     groups = _groups(decay)
     if not any(id(w) in groups for w in named.values()):
         raise ValueError("the optimiser has no parameter of the model: pass the optimiser that trains it")
-    return {
-        name: _checked(float(groups[id(w)].get("weight_decay", 0.0))) if id(w) in groups else 0.0
-        for name, w in named.items()
-    }
+    found = dict.fromkeys(named, 0.0)
+    for name, w in named.items():
+        if id(w) in groups:
+            found[name] = _checked(float(groups[id(w)].get("weight_decay", 0.0)))
+    return found
 
 
 def _checked(decay: float) -> float:
@@ -176,7 +179,11 @@ def _checked(decay: float) -> float:
 
 
 def _groups(optimizer: Optimizer) -> dict[int, dict[str, Any]]:
-    return {id(p): group for group in optimizer.param_groups for p in group["params"]}
+    found = {}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            found[id(parameter)] = group  # by identity: tensors compare element by element
+    return found
 
 
 def _is_decoupled(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:

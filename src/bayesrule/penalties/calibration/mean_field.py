@@ -157,7 +157,8 @@ def _settle(step: Callable[[float], float]) -> float:
     if abs(step(1.0) - 1) < 1e-12:
         return 1.0
     while LEAST < q < MOST:
-        q, before = (2 * q if upwards else q / 2), q
+        before = q
+        q *= 2.0 if upwards else 0.5
         if (step(q) > q) != upwards:
             return _bisect(lambda x: x - step(x), min(q, before), max(q, before))
     return math.inf if upwards else 0.0
@@ -167,21 +168,28 @@ def _bisect(rising: Callable[[float], float], low: float, high: float) -> float:
     """Where a function goes from below zero to above it."""
     for _ in range(80):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
+        if rising(middle) < 0:
+            low = middle
+        else:
+            high = middle
     return 0.5 * (low + high)
 
 
 def _at(phi: Function, weight: float, bias: float, q: float) -> MeanField:
     chi = weight * _slope_square(phi, q)
     slope = weight * _map_slope(phi, q)
-    meeting, rate = (1.0, chi) if chi <= 1 + CLOSE or q == 0 else _meeting(phi, weight, bias, q)
+    meeting, rate = 1.0, chi
+    if not (chi <= 1 + CLOSE or q == 0):  # chaos: two inputs, however near, come to a correlation below one
+        meeting, rate = _meeting(phi, weight, bias, q)
     return MeanField(weight, bias, q, slope, chi, meeting, _depth(slope), _depth(rate))
 
 
 def _depth(slope: float) -> float:
     if slope <= 0:
         return 0.0
-    return math.inf if slope >= 1 - CLOSE else -1 / math.log(slope)
+    if slope >= 1 - CLOSE:
+        return math.inf
+    return -1 / math.log(slope)
 
 
 def _meeting(phi: Function, weight: float, bias: float, q: float) -> tuple[float, float]:

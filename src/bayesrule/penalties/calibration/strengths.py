@@ -99,7 +99,8 @@ class Sizes(Kind):
         self, like: Tensor, where: group_laplace.Layout, strength: float, generator: torch.Generator | None
     ) -> Tensor:
         """Laplace(1/λ), as the difference of two exponentials."""
-        first, second = (torch.empty(like.shape, dtype=like.dtype).exponential_(generator=generator) for _ in range(2))
+        first = torch.empty(like.shape, dtype=like.dtype).exponential_(generator=generator)
+        second = torch.empty(like.shape, dtype=like.dtype).exponential_(generator=generator)
         return (first - second) / strength
 
     def prior(

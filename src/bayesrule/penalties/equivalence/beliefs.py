@@ -66,7 +66,9 @@ def prior_of(given: Penalty | Callable[..., Any], family: Translation, points: i
             return _kinked(abs(form.kink), family, 1)
         if form.kink or form.rest:
             found = numerically(r, family, points)
-            return found if isinstance(found, Verdict) else _judged(found.prior, found.drift, r, family, found.misfit)
+            if isinstance(found, Verdict):
+                return found
+            return _judged(found.prior, found.drift, r, family, found.misfit)
         return _exactly(form, r, family)
 
 
@@ -104,8 +106,10 @@ def _checked(part: Penalty, mu: Tensor, nu: float) -> Tensor:
     """r(μ, ν); an error if it is nowhere a number, or not near μ = 0: far out it may overflow."""
     values = part(mu, nu)
     wrong = ~values.isfinite() & (mu.abs() <= 1)
-    if bool(wrong.any()) or not bool(values.isfinite().any()):
-        raise not_finite(float(mu[wrong][0] if bool(wrong.any()) else mu[0]), nu)
+    if bool(wrong.any()):
+        raise not_finite(float(mu[wrong][0]), nu)
+    if not bool(values.isfinite().any()):
+        raise not_finite(float(mu[0]), nu)
     return values
 
 
@@ -115,8 +119,9 @@ def _exactly(form: Decomposition, r: Penalty, family: Translation) -> Answer:
     try:
         exponent = (form.terms.times(-1) + Terms((-float(family.entropy(nu)),))).deconvolved(family, nu)
     except Missing as missing:
-        wave = missing.frequency
-        return verdicts.no_moment(form.terms.degree) if wave is None else verdicts.no_wave(wave)
+        if missing.frequency is None:
+            return verdicts.no_moment(form.terms.degree)
+        return verdicts.no_wave(missing.frequency)
     prior = _named(exponent, form.fitted)
     centre, width = prior.place
     half = 4 * width if math.isfinite(width) else 1.0
@@ -129,17 +134,22 @@ def _named(terms: Terms, fitted: bool) -> Implied:
     exact: Gaussian | Laplace | None = None
     if not any(a for a, _, _ in terms.waves):
         if terms.degree == 2 and c[2] < 0 and not terms.kink:
-            exact = Gaussian((-2 * c[2]) ** -0.5, -c[1] / (2 * c[2]) if c[1] else 0.0)
+            centre = -c[1] / (2 * c[2]) if c[1] else 0.0  # and not −0.0
+            exact = Gaussian((-2 * c[2]) ** -0.5, centre)
         elif terms.degree == 0 and terms.kink < 0:
             exact = Laplace(-1 / terms.kink, 0.0)
     prior = Implied(terms.polynomial, terms.waves, terms.kink, None, 0.0, exact)
-    rounding = 1e-9 if fitted else 0.0
-    return prior if exact and not fitted else replace(prior, error=rounding + (0.0 if exact else 1e-12 + prior.doubt))
+    error = 1e-9 if fitted else 0.0
+    if exact is None:
+        error += 1e-12 + prior.doubt
+    return replace(prior, error=error)
 
 
 def _judged(prior: Implied, seen: Drift, r: Penalty, family: Translation, misfit: float | None = None) -> Answer:
     """The prior, unless A_ν depends on ν or exp(A) has no integral; ``misfit``: how far A ∗ β̌ may be off r."""
-    tolerance = (4 * prior.error if misfit is None else misfit) + seen.rounding + 1e-9
+    if misfit is None:
+        misfit = 4 * prior.error
+    tolerance = misfit + seen.rounding + 1e-9
     if seen.shape > tolerance:
         return verdicts.changes(seen, family.scales)
     if not (math.isfinite(prior.place.width) and prior.tail < -1.0001):
@@ -181,7 +191,9 @@ def _at_a_point(r: Penalty) -> Answer:
 def _grouped(r: GroupLasso, family: Translation) -> Answer:
     """Radial penalties: exact for a point mass; under normals the length of a group is not smooth enough."""
     if isinstance(family, PointMass):
-        return Radial(float(r.factor), r.axis) if r.factor > 0 else verdicts.not_integrable(-float(r.factor))
+        if r.factor > 0:
+            return Radial(float(r.factor), r.axis)
+        return verdicts.not_integrable(-float(r.factor))
     if isinstance(family, GaussianFamily):
         return _kinked(abs(r.factor), family, 2)
     raise ValueError(

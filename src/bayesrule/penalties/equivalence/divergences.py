@@ -39,7 +39,10 @@ def penalty_of(prior: Given, family: Translation, nodes: int = 400, draws: int =
     if nodes < 2 or draws < 1:
         raise ValueError(f"nodes must be at least 2 and draws at least 1, not {nodes} and {draws}")
     belief = believed(prior)
-    return Sampled(prior, family, draws) if belief is None else Divergence(belief, family, nodes)  # type: ignore[arg-type]
+    if belief is None:
+        assert isinstance(prior, Prior)
+        return Sampled(prior, family, draws)
+    return Divergence(belief, family, nodes)
 
 
 class Belief(NamedTuple):
@@ -53,13 +56,16 @@ class Belief(NamedTuple):
 def believed(prior: Given) -> Belief | None:
     """The log-density of one weight; None if there is not the same one for all."""
     if isinstance(prior, Implied):
-        exact = believed(prior.exact) if prior.exact else None
-        return exact or Belief(0.0, prior.terms + Terms((-prior.log_normaliser,)), prior.table)
+        if prior.exact is not None:
+            return believed(prior.exact)
+        return Belief(0.0, prior.terms + Terms((-prior.log_normaliser,)), prior.table)
     if isinstance(prior, Gaussian | Laplace):
         return _located(prior)
     if isinstance(prior, ScaleMixture):
-        moved = any(bool(torch.as_tensor(mean).any()) for mean in (prior.mean or {}).values())
-        return None if moved else Belief(0.0, Terms(), prior._log_density)
+        means = prior.mean or {}
+        if any(bool(torch.as_tensor(mean).any()) for mean in means.values()):
+            return None
+        return Belief(0.0, Terms(), prior._log_density)
     if isinstance(prior, Flat):
         return Belief(0.0, Terms())
     if isinstance(prior, Prior):
@@ -119,7 +125,9 @@ class Divergence(Penalty):
         """E log α(μ + νε)."""
         centre, terms, rest = self.belief
         closed = terms.expectation(self.family, mu - centre, nu)
-        return closed if rest is None else closed + self._sum(rest, mu, nu)
+        if rest is None:
+            return closed
+        return closed + self._sum(rest, mu, nu)
 
     def _sum(self, function: Callable[[Tensor], Tensor], mu: Tensor, nu: Tensor) -> Tensor:
         """Σ_i weight_i f(μ + ν ε_i), in parts where no gradient asks for all at once."""

@@ -57,7 +57,9 @@ class Implied(Prior):
     def exponent(self, x: Tensor) -> Tensor:
         """A(x), not normalised."""
         smooth = self.terms(x)
-        return smooth if self.table is None else smooth + self.table(x)
+        if self.table is None:
+            return smooth
+        return smooth + self.table(x)
 
     def log_density(self, x: Tensor) -> Tensor:
         """log α(x) of one weight, for each element of x; differentiable."""
@@ -77,8 +79,10 @@ class Implied(Prior):
     @cached_property
     def _masses(self) -> tuple[Tensor, Tensor, float]:
         """Points, their probabilities, and log κ."""
+        x, spacing = line(self.place)
         near = abs(self.place.centre) < 30 * self.place.width  # further away a kink does not matter
-        x, spacing = line(self.place._replace(centre=0.0), power=3) if self.kink and near else line(self.place)
+        if self.kink and near:  # points that crowd at the kink, across which the rule of equal steps is poor
+            x, spacing = line(self.place._replace(centre=0.0), power=3)
         logs = self.exponent(x).nan_to_num(nan=-math.inf, posinf=math.inf) + spacing.log()
         top = torch.logsumexp(logs, 0)
         return x, (logs - top).exp(), float(top)
@@ -97,7 +101,10 @@ class Implied(Prior):
     @cached_property
     def tail(self) -> float:
         """dA/d log|x| far out, on the side where it is greater: α falls as |x| to this power or faster."""
-        return tail(self.exponent, self.place if math.isfinite(self.place.width) else Place(0.0, 1.0))
+        place = self.place
+        if not math.isfinite(place.width):
+            place = Place(0.0, 1.0)
+        return tail(self.exponent, place)
 
     def moment(self, order: int) -> float:
         """E x^order; inf where it does not exist, nan where it is undefined."""
@@ -127,11 +134,16 @@ class Implied(Prior):
     def draw(self, module: nn.Module, generator: torch.Generator | None = None) -> Parameters:
         """One draw of all of a module's parameters."""
         named = parameters(module)
-        return {k: self.sample(w.numel(), generator).reshape(w.shape).to(w.dtype) for k, w in named.items()}
+        found = {}
+        for name, w in named.items():
+            found[name] = self.sample(w.numel(), generator).reshape(w.shape).to(w.dtype)
+        return found
 
     def resolve(self, module: nn.Module) -> Prior:
         """The exact prior where there is one, so that methods that need a Gaussian have it; else this one."""
-        return self if self.exact is None else self.exact.resolve(module)
+        if self.exact is None:
+            return self
+        return self.exact.resolve(module)
 
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Σ_j log α(w_j)."""
@@ -152,7 +164,9 @@ class Implied(Prior):
         return plot_prior(self)
 
     def __repr__(self) -> str:
-        what = repr(self.exact) if self.exact else f"mean={self.mean:.4g}, variance={self.variance:.4g}"
+        what = f"mean={self.mean:.4g}, variance={self.variance:.4g}"
+        if self.exact is not None:
+            what = repr(self.exact)
         return f"Implied({what}, error={self.error:.1e})"
 
 

@@ -51,7 +51,9 @@ def reach(function: Function, centre: float, drop: float) -> float:
     if not len(high):
         return float(distances[0])
     last = int(high[-1])
-    return float(distances[last + 1]) if last + 1 < len(distances) else math.inf
+    if last + 1 == len(distances):
+        return math.inf
+    return float(distances[last + 1])
 
 
 def not_finite(mu: float, nu: float) -> ValueError:
@@ -73,7 +75,8 @@ def tail(function: Function, place: Place) -> float:
 def _slope(values: Tensor, at: Tensor) -> float:
     """That of the line nearest to the values; ±inf where they are."""
     if bool(values.isinf().any()):
-        return float(values.max()) if float(values.max()) == math.inf else -math.inf
+        highest = float(values.max())
+        return math.inf if highest == math.inf else -math.inf
     centred = at - at.mean()
     return float(centred @ values / centred.square().sum())
 
@@ -87,7 +90,8 @@ def _climb(function: Function, centre: float, step: float) -> float:
         centre += step * float(offsets[best])
         if float(values.max() - values.min()) < 1e-3:
             break
-        step *= 1.0 if best in (0, len(offsets) - 1) else 0.25
+        if best not in (0, len(offsets) - 1):  # at an end the top may lie beyond: on at the same pace
+            step *= 0.25
     return centre
 
 

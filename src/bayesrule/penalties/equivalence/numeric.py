@@ -44,8 +44,10 @@ def numerically(penalty: Penalty, family: Translation, points: int) -> Found | V
     place = locate(lambda x: -penalty(x, nu))
     if not math.isfinite(place.width):
         return not_integrable(tail(lambda x: -penalty(x, nu), Place(0.0, 1.0)))
-    end, core = (min(WIDEST * place.width, reach(lambda x: -penalty(x, nu), place.centre, d)) for d in (DROP, LIKELY))
-    half = min(end + BEYOND * family.scales[-1], max(WIDEST * place.width, end + BEYOND * nu))
+    widest = WIDEST * place.width
+    end = min(widest, reach(lambda x: -penalty(x, nu), place.centre, DROP))
+    core = min(widest, reach(lambda x: -penalty(x, nu), place.centre, LIKELY))
+    half = min(end + BEYOND * family.scales[-1], max(widest, end + BEYOND * nu))
     window = Window(place.centre, half, core)
     found = deconvolve(lambda x: -rest(x, nu), family, nu, window, points)
     rough = _roughness(found, rest, family, points)
@@ -64,8 +66,10 @@ def numerically(penalty: Penalty, family: Translation, points: int) -> Found | V
     if seen.first > VISIBLE:
         return _unsure(replace(found, gap=seen.first), max(error, seen.first), points)
     misfit = 4 * max(seen.first, found.misfit) + SAME
-    error = max(error, 2 * seen.first, seen.shape if seen.shape < misfit else 0.0) + 1e-8
-    return Found(Implied(terms.polynomial, terms.waves, 0.0, table, error), seen, misfit)
+    error = max(error, 2 * seen.first)
+    if seen.shape < misfit:  # too little for a verdict: then it is part of the error
+        error = max(error, seen.shape)
+    return Found(Implied(terms.polynomial, terms.waves, 0.0, table, error + 1e-8), seen, misfit)
 
 
 def _split(penalty: Penalty, family: Translation, nu: float) -> tuple[Terms, Penalty]:
@@ -86,14 +90,18 @@ def _roughness(found: Deconvolved, rest: Penalty, family: Translation, points: i
         nu = family.scales[0]
         near = Window(found.peak, 10 / highest(family, nu))
         found = deconvolve(lambda x: -rest(x, nu), family, nu, near, points)
-    return too_rough(found.bands) if found.grows and not found.coarse else None
+    if found.grows and not found.coarse:
+        return too_rough(found.bands)
+    return None
 
 
 def _unsure(found: Deconvolved, error: float, points: int) -> Verdict:
     """The grid is too coarse; or the penalty has structure that cannot be of A; or the family hides A."""
     if found.coarse:
         raise ValueError(_coarse(points, f"A is only known to {error:.2g} nats"))
-    return too_fine(found.gap) if found.gap > VISIBLE else too_smooth(error)
+    if found.gap > VISIBLE:
+        return too_fine(found.gap)
+    return too_smooth(error)
 
 
 def _coarse(points: int, why: str) -> str:
@@ -125,7 +133,10 @@ def _far(function: Function, family: Translation, nu: float) -> Function:
     used = places[(5 - size) // 2 : (5 + size) // 2]
     delta = math.sqrt(float(family.moment(2, nu)))
     powers = torch.stack([used**k for k in range(size)])
-    wanted = [Terms((0.0,) * k + (1.0,)).deconvolved(family, nu).polynomial[0] / delta**k for k in range(size)]
+    wanted = []
+    for k in range(size):
+        power = Terms((0.0,) * k + (1.0,))  # x^k, of which the weights have to give the deconvolution at zero
+        wanted.append(power.deconvolved(family, nu).polynomial[0] / delta**k)
     weights = torch.linalg.solve(powers, torch.tensor(wanted, dtype=torch.float64))
 
     def far(x: Tensor) -> Tensor:
@@ -160,8 +171,11 @@ def _error_between(found: Deconvolved, likely: Tensor) -> float:
 def _error_beyond(found: Deconvolved, far: Function, likely: Tensor) -> float:
     """How far off A may be beyond the grid, if α is likely there: as its outer tenths see it."""
     outer = max(len(found.x) // 20, 1)
-    ends = [end for end in (slice(0, outer), slice(-outer, None)) if bool(likely[end].any())]
-    return max((float((far(found.x[end]) - found.values[end]).abs().max()) for end in ends), default=0.0)
+    apart = []
+    for end in (slice(0, outer), slice(-outer, None)):
+        if bool(likely[end].any()):
+            apart.append(float((far(found.x[end]) - found.values[end]).abs().max()))
+    return max(apart, default=0.0)
 
 
 def _likely(draft: Implied, found: Deconvolved) -> Tensor:

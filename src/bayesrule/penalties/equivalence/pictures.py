@@ -54,7 +54,8 @@ def plot_belief(
     <Figure size ...>
     """
     r = penalty(given)
-    answer = prior_of(r, family, points) if answer is None else answer
+    if answer is None:
+        answer = prior_of(r, family, points)
     figure, (first, second, third) = _panels(3)
     scales = sorted({family.scales[0], family.scales[len(family.scales) // 2], family.scales[-1]})
     one = _of_one(r)
@@ -81,15 +82,18 @@ def plot_belief(
 
 def _of_one(r: Penalty) -> Callable[[Tensor, float], Tensor]:
     """r of one weight; of a group, that of one weight while the others are zero."""
-    return (lambda x, nu: r.factor * x.abs()) if isinstance(r, GroupLasso) else r
+    if isinstance(r, GroupLasso):
+        return lambda x, nu: r.factor * x.abs()
+    return r
 
 
 def _exponent(
     axes: Axes, r: Penalty, family: Translation, nu: float, x: Tensor, label: str | None, points: int
 ) -> None:
-    fixed = family if isinstance(family, PointMass) else replace(family, scale=nu)
+    if not isinstance(family, PointMass):
+        family = replace(family, scale=nu)
     try:
-        found = prior_of(r, fixed, points)
+        found = prior_of(r, family, points)
     except ValueError:  # at this ν alone too little is seen
         return
     if isinstance(found, Implied):
@@ -108,7 +112,8 @@ def _density(axes: Axes, prior: Implied | Radial, x: Tensor) -> None:
 def _window(function: Callable[[Tensor], Tensor]) -> Tensor:
     place = locate(function)
     half = reach(function, place.centre, SHOWN)
-    place = place if math.isfinite(place.width) else Place(0.0, 1.0)
+    if not math.isfinite(place.width):
+        place = Place(0.0, 1.0)
     half = min(half, 20 * place.width)
     return torch.linspace(place.centre - half, place.centre + half, 501, dtype=torch.float64)
 
@@ -119,7 +124,7 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
 
     figure = Figure(figsize=(3.4 * count, 3.0), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = [figure.add_subplot(1, count, place + 1) for place in range(count)]
+    panels = [figure.add_subplot(1, count, index + 1) for index in range(count)]
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.2)

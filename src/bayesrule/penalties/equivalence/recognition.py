@@ -29,9 +29,13 @@ def polynomial(function: Callable[[Tensor], Tensor]) -> Terms | None:
     centre, width = locate(lambda x: -function(x))
     if not (np.isfinite(width) and abs(centre) < 1e7):
         centre, width = 0.0, 1.0
-    place = Place(centre if abs(centre) > 1e-3 * width else 0.0, width)
+    if abs(centre) <= 1e-3 * width:  # most penalties are least at zero, where powers of x need no expansion
+        centre = 0.0
+    place = Place(centre, width)
     powers = _fitted(function, place)
-    return None if powers is None or not _holds(function, powers, place) else _in_powers_of_x(powers, place)
+    if powers is None or not _holds(function, powers, place):
+        return None
+    return _in_powers_of_x(powers, place)
 
 
 def _sides(low: float, high: float, count: int) -> Array:
@@ -74,5 +78,7 @@ def _holds(function: Callable[[Tensor], Tensor], powers: Array, place: Place) ->
 
 def _in_powers_of_x(powers: Array, place: Place) -> Terms:
     scaled = np.polynomial.Polynomial(powers / place.width ** np.arange(len(powers)))
-    plain = scaled(np.polynomial.Polynomial([-place.centre, 1.0])).coef if place.centre else scaled.coef
-    return Terms(tuple(float(c) for c in np.trim_zeros(plain, "b")) or (0.0,))
+    if place.centre:
+        scaled = scaled(np.polynomial.Polynomial([-place.centre, 1.0]))
+    coefficients = np.trim_zeros(scaled.coef, "b").tolist()
+    return Terms(tuple(coefficients) or (0.0,))

@@ -68,7 +68,9 @@ def incomplete(
 
 def not_integrable(slope: float) -> Verdict:
     """exp(A) has no finite integral."""
-    how = f"goes as {slope:.3g}·log|x|, and the factor must be below −1" if slope < 1e3 else "grows as a power of |x|"
+    how = "grows as a power of |x|"
+    if slope < 1e3:
+        how = f"goes as {slope:.3g}·log|x|, and the factor must be below −1"
     return Verdict(
         "not integrable",
         slope,
@@ -79,7 +81,10 @@ def not_integrable(slope: float) -> Verdict:
 
 def too_rough(bands: Bands) -> Verdict:
     """The spectrum of r falls off more slowly than that of the family."""
-    (_, first), (top, last) = bands[0] if bands else (0.0, 0.0), bands[-1] if bands else (0.0, 0.0)
+    first, top, last = 0.0, 0.0, 0.0
+    if bands:
+        _, first = bands[0]
+        top, last = bands[-1]
     return Verdict(
         "no deconvolution",
         last,

@@ -60,7 +60,9 @@ class Translation(ABC):
         if len(self.scale) != 2:
             return tuple(map(float, self.scale))
         low, high = self.scale
-        return (*(low * (high / low) ** (place / (CHECKED - 1)) for place in range(CHECKED - 1)), float(high))
+        # Even steps of the logarithm; the last is not computed, so that it is the end to the bit.
+        inside = [low * (high / low) ** (index / (CHECKED - 1)) for index in range(CHECKED - 1)]
+        return (*inside, float(high))
 
     def chosen(self, scale: Scale | None) -> Scale:
         """A ν that was given, or the fixed one."""
@@ -82,7 +84,9 @@ class Translation(ABC):
     def entropy(self, scale: Scale | None = None) -> Scale:
         """−∫ β_{0,ν} log β_{0,ν}."""
         nu = self.chosen(scale)
-        return self.unit_entropy() + (nu.log() if isinstance(nu, Tensor) else math.log(nu))
+        if isinstance(nu, Tensor):
+            return self.unit_entropy() + nu.log()
+        return self.unit_entropy() + math.log(nu)
 
     def moment(self, order: int, scale: Scale | None = None) -> Scale:
         """E x^order; inf where it does not exist."""
@@ -98,7 +102,8 @@ class Translation(ABC):
         """E|μ + νε| = ±(μ + ν E ε) + 2ν ∫ s β(−m ∓ s) ds over s > 0 with m = μ/ν and ± its sign: no kink is crossed."""
         ratio = mu / scale
         side = torch.where(ratio < 0, -1.0, 1.0).to(ratio)
-        s, spacing = (each.to(mu.device) for each in _half_line())
+        s, spacing = _half_line()
+        s, spacing = s.to(mu.device), spacing.to(mu.device)
         parts = []
         for m, sign in zip(
             torch.split(ratio.reshape(-1), AT_ONCE), torch.split(side.reshape(-1), AT_ONCE), strict=True

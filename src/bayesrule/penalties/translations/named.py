@@ -117,7 +117,8 @@ class Uniform(Translation):
     def nodes(self, count: int) -> tuple[Tensor, Tensor]:
         """Gauss–Legendre, on pieces of up to 40 points."""
         pieces = -(-count // 40)
-        x, weights = (torch.from_numpy(each) for each in np.polynomial.legendre.leggauss(-(-count // pieces)))
+        nodes, masses = np.polynomial.legendre.leggauss(-(-count // pieces))
+        x, weights = torch.from_numpy(nodes), torch.from_numpy(masses)
         middles = (2 * torch.arange(pieces, dtype=torch.float64) + 1) / pieces - 1
         points = (middles[:, None] + x / pieces).flatten()
         return points, (weights / weights.sum() / pieces).repeat(pieces)
@@ -153,7 +154,9 @@ class Logistic(Translation):
         """order!·(2 − 2^{2−order}) ζ(order), zero for odd orders."""
         if order % 2 or order == 0:
             return float(order == 0)
-        alternating = math.fsum((-1) ** (n + 1) * n**-order for n in range(1, 4000)) if order > 2 else math.pi**2 / 12
+        alternating = math.pi**2 / 12  # Σ ±1/n², known in closed form, and slow to sum
+        if order > 2:
+            alternating = math.fsum((-1) ** (n + 1) * n**-order for n in range(1, 4000))
         return 2 * math.factorial(order) * alternating
 
     def nodes(self, count: int) -> tuple[Tensor, Tensor]:
@@ -214,7 +217,8 @@ class Student(Translation):
 
     def nodes(self, count: int) -> tuple[Tensor, Tensor]:
         """Equal steps of t in x = sinh(t), as far as 1e-17 of the mass."""
-        return line(self, 1e17 ** (1 / self.df) if self.df > 0.06 else 1e300, 1.0, count)
+        end = 1e17 ** (1 / self.df) if self.df > 0.06 else 1e300  # where the power would overflow
+        return line(self, end, 1.0, count)
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
         """A normal over the root of a gamma."""

@@ -98,8 +98,11 @@ class Density(Discretised):
         return self._log(x) - self._constant
 
     def _log(self, x: Tensor) -> Tensor:
-        given = (x, torch.zeros((), dtype=torch.float64)) if takes_two(self.function, "mu") else (x,)
-        return torch.as_tensor(self.function(*given), dtype=torch.float64)
+        if takes_two(self.function, "mu"):
+            found = self.function(x, torch.zeros((), dtype=torch.float64))
+        else:
+            found = self.function(x)
+        return torch.as_tensor(found, dtype=torch.float64)
 
     def _line(self) -> Tensor:
         end = math.asinh(self.reach)
@@ -129,7 +132,9 @@ class Characteristic(Discretised):
     def spectrum(self, k: Tensor) -> Tensor:
         """φ(k), and its conjugate for negative k."""
         found = torch.as_tensor(self.function(k.abs()))
-        return torch.where(k < 0, found.conj(), found) if found.is_complex() else found.double()
+        if found.is_complex():
+            return torch.where(k < 0, found.conj(), found)
+        return found.double()
 
     @cached_property
     def points(self) -> tuple[Tensor, Tensor]:
