@@ -104,7 +104,7 @@ def test_workers_of_a_sweep_get_the_model_on_the_cpu(monkeypatch, tmp_path, seco
 
 
 def test_trainings_of_experiments(second):
-    job = trials.Job("map", "digits", methods.MAP(), epochs=1, seed=0, hidden=(8,))
+    job = trials.Training("map", "digits", methods.MAP(), epochs=1, seed=0, hidden=(8,))
     there, here = (trials.run([job], trials.Setting(device=name))[0] for name in (second_device.NAME, "cpu"))
     assert there.nll == pytest.approx(here.nll, rel=1e-3)
 

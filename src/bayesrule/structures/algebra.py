@@ -45,7 +45,9 @@ def _pair(first: Structure, second: Structure) -> Structure | None:
         if isinstance(first, LowRank | Kronecker):
             return first.plus_diagonal(second.values)
     if isinstance(first, Dense):
-        return Dense(first.matrix + second.dense())
+        if isinstance(second, Diagonal):
+            return Dense.derived(first.matrix.diagonal_scatter(first.diagonal + second.values))
+        return Dense.derived(first.matrix + second.dense())
     if isinstance(first, Kronecker) and isinstance(second, Kronecker):
         if first.shape == second.shape and first.bias == second.bias:
             return first.plus_products(second)
@@ -86,7 +88,7 @@ def _by_pieces(first: Structure, second: Structure) -> Structure:
         if not isinstance(left, Blocks) and not isinstance(right, Blocks):
             found.append(left + right)  # not for blocks, which would come back here for ever
         elif isinstance(left, Dense) or isinstance(right, Dense):
-            found.append(Dense(left.dense() + right.dense()))
+            found.append(Dense.derived(left.dense() + right.dense()))
         else:
             found.append(Sum([left, right]))
     return joined(found)

@@ -33,6 +33,14 @@ class Dense(Structure):
         # row after row in memory, as it comes back from a file, so that kernels add in the same order, to the bit
         object.__setattr__(self, "matrix", self.matrix.contiguous())
 
+    @classmethod
+    def derived(cls, matrix: Tensor) -> Dense:
+        """Of a matrix that was made from checked ones, as sums and multiples are: symmetric without another look at P²
+        numbers, which would take as long as the arithmetic."""
+        found = object.__new__(cls)
+        object.__setattr__(found, "matrix", matrix.contiguous())
+        return found
+
     @property
     def size(self) -> int:
         """P."""
@@ -88,11 +96,11 @@ class Dense(Structure):
 
     def part(self, start: int, stop: int) -> Dense:
         """A block on the diagonal."""
-        return Dense(self.matrix[start:stop, start:stop])
+        return Dense.derived(self.matrix[start:stop, start:stop])
 
     def __mul__(self, factor: float | Tensor) -> Dense:
         """The matrix times the factor."""
-        return Dense(self.matrix * factor)
+        return Dense.derived(self.matrix * factor)
 
     def variance_along(self, j: Tensor) -> Tensor:
         """A Aᵀ with A = (L⁻¹ Jᵀ)ᵀ: one triangular solve for all rows, KP² + K²P operations."""
@@ -113,7 +121,7 @@ class Dense(Structure):
         tensor([True, True])
         """
         slack = self.size * torch.finfo(torch.float64).eps * self.diagonal.double()
-        return Dense(self.matrix.double() + slack.diag())
+        return Dense.derived(self.matrix.double() + slack.diag())
 
     def clipped(self) -> Dense:
         """Without eigenvalues below zero, as rounding leaves them in a sum of squares.

@@ -54,7 +54,7 @@ class Sum(Structure):
     def root(self) -> Structure:
         """What stands for Λ where it has to be inverted."""
         if self.size <= SMALL:
-            return Dense(self.dense())
+            return Dense.derived(self.dense())
         others = list(self.parts)
         kept = 0
         for index, part in enumerate(others):
