@@ -109,3 +109,18 @@ def _digest(kind: str, skeleton: str, tensors: dict[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def moved(tree: Tree, device: torch.device | str) -> Tree:
+    """The tree with its tensors on a device.
+
+    >>> moved({"w": [torch.ones(1)]}, "cpu")
+    {'w': [tensor([1.])]}
+    """
+    if isinstance(tree, Tensor):
+        return tree.to(device)
+    if isinstance(tree, dict):
+        return {key: moved(value, device) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(moved(value, device) for value in tree)
+    return tree

@@ -62,6 +62,28 @@ def test_files_go_from_device_to_device(method, there, second, tmp_path):
     assert_same(loaded.probs, posterior.predict(x).probs)
 
 
+@every_method
+@both_ways
+def test_a_posterior_goes_from_device_to_device(method, there, second):
+    source, target = (second, CPU) if there else (CPU, second)
+    x = classes(seed=1)[0]
+    posterior = fit(method, source)
+    moved = posterior.to(target)
+    assert {t.device for t in tensors(moved.state())} <= {target}
+    assert {t.device for t in tensors(posterior.state())} <= {source}
+    assert_same(moved.predict(x).probs, posterior.predict(x).probs)
+
+
+@both_ways
+@pytest.mark.parametrize("method", ["laplace", "map", "ivon"])
+def test_the_model_decides_where_the_past_goes_on(method, there, second):
+    source, target = (second, CPU) if there else (CPU, second)
+    past = fit("laplace", source)
+    after = fit(method, target, mlp(), prior=past)
+    assert {t.device for t in tensors(after.state())} <= {target}
+    assert_same(after.predict(classes()[0]).probs, fit(method, source, mlp(), prior=past).predict(classes()[0]).probs)
+
+
 class Stopped(Exception):
     pass
 

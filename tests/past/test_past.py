@@ -18,8 +18,6 @@ DOUBLE = torch.float64
 GIVE = {name: method for name, (method, kind) in METHODS.items() if issubclass(kind, Gaussian)}
 TAKE = {name: method for name, (method, _) in METHODS.items() if name != "mle"}
 """All but maximum likelihood, which has no prior; an ensemble takes it for each member, from fresh starts."""
-ONE_FACTOR = ("swag", "laplace", "laplace, few directions")
-"""Their weights depend on each other across layers, so that no layer can have a factor of its own."""
 
 
 def normal(seed, *shape):
@@ -37,10 +35,6 @@ def pasts():
 def test_every_gaussian_is_a_prior_for_every_method(pasts, give, take, tmp_path):
     past = pasts[give]
     x, y = classes(24, seed=1)
-    if take == "laplace, while training" and give in ONE_FACTOR:
-        with pytest.raises(ValueError, match="which must share one factor: take precision='one'"):
-            br.fit(mlp(), (x, y), TAKE[take], prior=past, epochs=1, batch_size=12)
-        return
     posterior = br.fit(mlp(seed=5), (x, y), TAKE[take], prior=past, epochs=1, batch_size=12)
     assert (posterior.predict(x).probs.sum(1) - 1).abs().max() < 1e-5
     posterior.save(tmp_path / "p")
@@ -102,6 +96,12 @@ def test_what_is_taken_over_from_the_past():
     assert br.fit(model, (x[200:], y[200:]), Laplace("all"), prior=past, epochs=1).info["n"] == 100
 
 
+def test_a_past_across_layers_has_no_factor_for_each():
+    past = br.fit(mlp(), classes(60), Laplace("all", tune="nothing"), epochs=1)
+    with pytest.raises(ValueError, match="which must share one factor: take precision='one'"):
+        br.fit(mlp(), classes(60), Laplace("all", tune="evidence", precision="layer"), prior=past, epochs=1)
+
+
 def test_the_evidence_rescales_the_past_only_if_asked():
     x, y = classes(60)
     past = br.fit(mlp(), (x, y), Laplace("all", tune="nothing"), epochs=5)
@@ -156,12 +156,13 @@ def test_a_fit_from_the_past_resumes_to_the_bit(method, tmp_path):
         (Ensemble(2), mlp(), {}, "not one of kind 'mixture'"),
         (IVON(), mlp(4), {}, r"does not fit the model: '2.bias' is \[3\] float32 in the posterior and \[4\]"),
         (IVON(), mlp(), {"likelihood": "categorical"}, "likelihood comes with the posterior"),
+        (IVON(), mlp(), {"method": "mle"}, "mle has no prior.*take method 'map'"),
     ],
 )
 def test_what_a_past_refuses(past, model, options, match):
     posterior = br.fit(mlp(), classes(40), past, epochs=1, batch_size=20)
     with pytest.raises(ValueError, match=match):
-        br.fit(model, classes(40), "map", prior=posterior, epochs=1, **options)
+        br.fit(model, classes(40), **{"method": "map", "prior": posterior, "epochs": 1} | options)
 
 
 def test_data_that_do_not_fit_the_past_are_refused():
@@ -179,6 +180,59 @@ def test_frozen_weights_must_be_those_of_the_past():
     other = nn.Sequential(nn.Linear(4, 8).requires_grad_(False), nn.Tanh(), nn.Linear(8, 3))
     with pytest.raises(ValueError, match="frozen parameters are not those of the posterior"):
         br.fit(other, classes(40), IVON(), prior=past, epochs=1)
+
+
+def test_tuning_for_predictions_is_no_part_of_the_next_prior(tmp_path):
+    """Held-out data make the default Laplace of a classifier surer than the data have taught; the next fit learns."""
+    x, y = br.data.moons(n=400, seed=0)
+    model = br.models.mlp(2, 2, hidden=(16,))
+    tuned = br.fit(model, (x[:200], y[:200]), Laplace("all", "kronecker"), epochs=40, prior=br.priors.Gaussian(1.0))
+    assert tuned.surplus.abs().min() > 1
+    tuned.save(tmp_path / "p")
+    precision = br.load(tmp_path / "p", model).as_prior().precision
+    assert precision.diagonal.min() < 1.5  # N(0, 1) and the curvature of the data
+    after = br.fit(model, (x[200:], y[200:]), Laplace("all", "kronecker"), prior=tuned, epochs=40)
+    assert (after.predict(x).label == y).float().mean() > (tuned.predict(x).label == y).float().mean()
+
+
+@pytest.mark.parametrize("method", [IVON(), VOGN()], ids=lambda m: m.name)
+def test_natural_gradients_hold_still_under_a_stiff_prior(method):
+    """Of many examples, for a few: lr·δ is far above one."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1000, 2, generator=generator)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    model = br.models.mlp(2, 2, hidden=(16,))
+    past = br.fit(model, (x[:980], y[:980]), IVON(), epochs=5)
+    after = br.fit(model, (x[980:], y[980:]), method, prior=past, epochs=20)
+    moved = max(float((after.mean[k] - m).abs().max()) for k, m in past.mean.items())
+    assert moved < 0.5
+
+
+@pytest.mark.parametrize("tune", ["held-out", "evidence"])
+@pytest.mark.parametrize("structure", ["kronecker", "dense"])
+def test_tuning_a_past_when_asked(structure, tune):
+    x, y = classes(120)
+    past = br.fit(mlp(), (x, y), Laplace("all", structure, tune="nothing"), epochs=2)
+    after = br.fit(mlp(), (x, y), Laplace("all", structure, tune=tune), prior=past, epochs=2)
+    assert after.info["diagnostics"]["prior_scale"]
+
+
+def test_tuning_while_training_leaves_the_past_alone_unasked():
+    x, y = classes(60)
+    past = br.fit(mlp(), (x, y), Laplace("all", "diagonal", tune="nothing"), epochs=2)
+    after = br.fit(mlp(), (x, y), Laplace("all", "diagonal", tune_every=1), prior=past, epochs=3)
+    assert (after.precision.diagonal >= past.precision.diagonal - 1e-9).all()
+
+
+def test_the_model_decides_all_that_is_no_weight():
+    past = br.fit(mlp(), classes(40), IVON(), epochs=1)
+    other = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    after = br.fit(other, classes(40), MAP(lr=1e-12), prior=past, epochs=1)
+    assert isinstance(after.model[1], nn.ReLU)
+    frozen = mlp()
+    frozen[0].requires_grad_(False)
+    with pytest.raises(ValueError, match=r"'0\.bias' is learnt in the posterior and frozen in the model"):
+        br.fit(frozen, classes(40), "map", prior=past, epochs=1)
 
 
 @pytest.mark.parametrize("newton", [0, 1])

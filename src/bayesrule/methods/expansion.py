@@ -120,15 +120,16 @@ class Expansion:
 
         def score(factors: Mapping[str, float]) -> tuple[float, Posterior]:
             one = torch.ones((), dtype=torch.float64, device=self.evidence.device)
-            variances = {name: one * factors[key] for name, key in keys.items()}
-            there = self.matched(Tuning(variances, one), some)
+            shared = {key: one * factor for key, factor in factors.items()}  # groups are told apart by identity
+            tuning = Tuning({name: shared[key] for name, key in keys.items()}, one)
+            there = self.matched(tuning, some, for_predictions=True)
             return float(-there.predict(some.x).log_prob(some.y).mean()), there
 
         return search(score, set(keys.values()))
 
-    def matched(self, tuning: Tuning, held: Batch) -> Posterior:
+    def matched(self, tuning: Tuning, held: Batch, for_predictions: bool = False) -> Posterior:
         """Under these factors and the noise of held-out data, by which the curvature counts too."""
-        before = self.under(tuning)
+        before = self.under(tuning, for_predictions)
         old = before.likelihood.unknowns()
         if not old:
             return before
@@ -136,10 +137,14 @@ class Expansion:
         # The unknowns are logs of scales: twice their change is that of the log variance, the factor on G's noise.
         moves = [2 * (u - old[name]).double().mean() for name, u in likelihood.unknowns().items()]
         noise = tuning.noise * torch.stack(moves).mean().exp()
-        return self.under(Tuning(tuning.variances, noise)).with_context(likelihood=likelihood)
+        return self.under(Tuning(tuning.variances, noise), for_predictions).with_context(likelihood=likelihood)
 
-    def under(self, tuning: Tuning) -> Posterior:
-        """The Gaussian under these factors, with the story of how it came about."""
+    def under(self, tuning: Tuning, for_predictions: bool = False) -> Posterior:
+        """The Gaussian under these factors, with the story of how it came about.
+
+        ``for_predictions``: the factors were chosen by predictions of held-out data. They say how sure to be, not what
+        was believed of the weights, so that a prior for other data is to do without them.
+        """
         likelihood = self.likelihood
         unknowns = {name: u + 0.5 * tuning.noise.log().to(u.dtype) for name, u in likelihood.unknowns().items()}
         about = context(
@@ -153,9 +158,10 @@ class Expansion:
         fixed = modules.copies(rest | dict(self.network.named_buffers()))
         beside = Structured(*self.prior.gaussian(rest)) if rest else None  # what the subset leaves out keeps its prior
         mean, precision = modules.copies(self.weights), self.evidence.precision(tuning)
+        surplus = self.evidence.surplus(tuning) if for_predictions and not self.prior.learnt else None
         if self.predictive == WEIGHTS:
-            return Gaussian(mean, precision, fixed, about, beside)
-        return Linearised(mean, precision, fixed, about, self.predictive, beside)
+            return Gaussian(mean, precision, fixed, about, beside, surplus)
+        return Linearised(mean, precision, fixed, about, self.predictive, beside, surplus)
 
 
 def check_prior(prior: Prior, parameters: Mapping[str, Tensor], grouping: Grouping | None) -> None:

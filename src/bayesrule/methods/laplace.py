@@ -100,7 +100,7 @@ class Laplace(Method):
         if self.labels == "empirical" and task.likelihood.unknowns():
             raise ValueError("labels='empirical' needs a known noise, such as br.likelihoods.Gaussian(0.1)")
         chosen(task.model, next(task.ordered(1)).x, self.weights(task.parameters()))
-        asked = self.tune_every or self.tune in ("evidence", "held-out")
+        asked = self.tune in ("evidence", "held-out") or (self.tune_every and not task.prior.learnt)
         check_prior(task.prior, task.parameters(), cast(Grouping, self.precision) if asked else None)
         return LaplaceLearner(self, PointLearner(task, plan, Group(lr=self.lr)), noise)
 
@@ -136,7 +136,8 @@ class LaplaceLearner(Learner):
         """A step of the point learner; now and then the prior and the noise are settled anew."""
         logs = self.base.step(batch)
         every = self.method.tune_every * self.base.plan.steps_per_epoch
-        if every and self.base.steps % every == 0:
+        unasked = self.method.tune is None and self.base.task.prior.learnt
+        if every and self.base.steps % every == 0 and not unasked:
             self._retune()
         return logs
 

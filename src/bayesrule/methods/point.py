@@ -49,6 +49,8 @@ class MLE(Method):
 
     def start(self, task: Task, plan: Plan, noise: Noise) -> PointLearner:
         """MAP without a prior."""
+        if task.prior.learnt:
+            raise ValueError("mle has no prior, and would forget what the posterior knows: take method 'map'")
         return PointLearner(task.with_prior(Flat()), plan, Group(lr=self.lr))
 
 

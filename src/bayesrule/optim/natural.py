@@ -142,7 +142,8 @@ class Natural(Optimizer):
     def _move(self, flat: FlatGroup) -> None:
         """m ← m − α·clip((ḡ/(1 − β₁ᵗ) + δ(m − prior_mean))/(h + δ + damping)), with ḡ ← β₁ḡ + (1 − β₁)ĝ.
 
-        α = lr·(h₀ + δ), so that the first steps are those of SGD at lr.
+        α = lr·(h₀ + δ), so that the first steps are those of SGD at lr; where the prior is so stiff that lr·δ > 1, such
+        as one that many examples have taught, 1/δ stands for lr: the pull of the prior alone would overshoot.
         """
         group, beta = flat.group, flat.group["betas"][0]
         slopes = flat.views(flat.momentum)
@@ -150,7 +151,7 @@ class Natural(Optimizer):
         # ḡ starts at zero. Instead of dividing it by 1 − β₁ᵗ, δ and the radius are multiplied by that share, and the
         # rate is divided by it: the same step without a pass over a vector.
         share = 1 - beta ** (self.steps + 1)
-        rate = group["lr"] * (group["hess_init"] + flat.decay) / share
+        rate = _stable(group["lr"], flat.decay) * (group["hess_init"] + flat.decay) / share
         by = flat.precision
         if group["damping"]:
             by = by + group["damping"]
@@ -359,3 +360,14 @@ class Natural(Optimizer):
                 raise ValueError(
                     f"the state of parameter {index} has shape {list(saved.shape)}, the parameter {list(p.shape)}"
                 )
+
+
+def _stable(lr: float, decay: float | Tensor) -> float | Tensor:
+    """min(lr, 1/δ).
+
+    >>> _stable(0.5, 10.0), _stable(0.5, torch.tensor([10.0, 1.0]))
+    (0.1, tensor([0.1000, 0.5000]))
+    """
+    if isinstance(decay, Tensor):
+        return decay.reciprocal().clamp(max=lr)
+    return lr if lr * decay <= 1 else 1 / decay

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -105,6 +105,12 @@ class Posterior(ABC):
         other = copy.copy(self)
         other.context = replace(self.context, **changes)
         return other
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same posterior on another device."""
+        model = copy.deepcopy(self.context.model).to(device)
+        context = replace(self.context, model=model)
+        return cast("Self", type(self).from_state(files.moved(self.state(), device), context))
 
     def predict(self, x: Any, samples: int = 32, seed: int = 0) -> Prediction:
         """What is not known of y at x: the likelihood averaged over ``samples`` networks.

@@ -19,14 +19,15 @@ from bayesrule.posteriors.base import Context, Posterior
 from bayesrule.posteriors.draws import Draws, seed_of
 from bayesrule.posteriors.networks import Network, Runner
 from bayesrule.priors import Prior, Product, Structured
-from bayesrule.structures import Structure
+from bayesrule.structures import Diagonal, Structure
 
 
 class Gaussian(Posterior):
     """q(w) = N(w; mean, Λ⁻¹), Λ stored as a `Structure` over the flat vector of the mean.
 
     ``fixed``: what goes with the mean and is not uncertain, such as buffers, and weights that a subset leaves out.
-    ``beside``: the prior of such weights, which no posterior has replaced.
+    ``beside``: the prior of such weights, which no posterior has replaced. ``surplus``: how much of the diagonal of Λ
+    was put there for the sake of predictions, by tuning on held-out data; it is no part of what the data have taught.
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -38,9 +39,10 @@ class Gaussian(Posterior):
         fixed: Parameters,
         context: Context,
         beside: Structured | None = None,
+        surplus: Tensor | None = None,
     ) -> None:
         super().__init__(context)
-        self.mean, self.precision, self.fixed, self.beside = mean, precision, fixed, beside
+        self.mean, self.precision, self.fixed, self.beside, self.surplus = mean, precision, fixed, beside, surplus
 
     @cached_property
     def _draws(self) -> Draws:
@@ -69,14 +71,17 @@ class Gaussian(Posterior):
 
     def as_prior(self) -> Prior:
         """This posterior as the prior of what comes next; weights that it leaves out keep the prior they had."""
-        own = Structured(self.mean, self.precision)
+        precision = self.precision
+        if self.surplus is not None:
+            precision = precision + Diagonal(-self.surplus)
+        own = Structured(self.mean, precision)
         if self.beside is None:
             return own
         return Product.of((own, list(self.mean)), (self.beside, list(self.beside.mean)))
 
-    def at_mean(self) -> nn.Module:
-        """A copy of the module with the mean for its weights."""
-        module = modules.twin(self.context.model)
+    def at_mean(self, module: nn.Module | None = None) -> nn.Module:
+        """A copy of the posterior's module, or of one like it, with the mean for its weights."""
+        module = modules.twin(self.context.model if module is None else module)
         tensors = dict(module.named_parameters()) | dict(module.named_buffers())
         with torch.no_grad():
             for name, value in (self.mean | self.fixed).items():
@@ -84,13 +89,18 @@ class Gaussian(Posterior):
         return module
 
     def state(self) -> Tree:
-        """Mean, precision, fixed state, and the prior beside them."""
-        beside = None if self.beside is None else to_spec(self.beside)
-        return {"mean": self.mean, "precision": to_spec(self.precision), "fixed": self.fixed, "beside": beside}
+        """Mean, precision, fixed state, and what `as_prior` needs."""
+        return {
+            "mean": self.mean,
+            "precision": to_spec(self.precision),
+            "fixed": self.fixed,
+            "beside": None if self.beside is None else to_spec(self.beside),
+            "surplus": self.surplus,
+        }
 
     @classmethod
     def from_state(cls, state: Tree, context: Context) -> Gaussian:
         """From all of these."""
         precision = from_spec("structure", state["precision"], structures.AVAILABLE)
         beside = None if state["beside"] is None else cast(Structured, priors.from_spec(state["beside"]))
-        return cls(state["mean"], precision, state["fixed"], context, beside)
+        return cls(state["mean"], precision, state["fixed"], context, beside, state["surplus"])

@@ -71,8 +71,9 @@ class Linearised(Gaussian):
         context: Context,
         link: str = "sampling",
         beside: Structured | None = None,
+        surplus: Tensor | None = None,
     ) -> None:
-        super().__init__(mean, precision, fixed, context, beside)
+        super().__init__(mean, precision, fixed, context, beside, surplus)
         check_link(link, context.likelihood)
         self.link = link
         with torch.no_grad():
@@ -159,7 +160,7 @@ class Linearised(Gaussian):
     def from_state(cls, state: Tree, context: Context) -> Linearised:
         """From all of these."""
         plain = Gaussian.from_state(state, context)
-        return cls(plain.mean, plain.precision, plain.fixed, context, state["link"], plain.beside)
+        return cls(plain.mean, plain.precision, plain.fixed, context, state["link"], plain.beside, plain.surplus)
 
 
 @contextmanager

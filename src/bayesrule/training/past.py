@@ -16,23 +16,32 @@ def continue_from(
 ) -> tuple[nn.Module, Data, Likelihood, Prior]:
     """The module at the posterior's mean, the data in its units, its likelihood with the noise it has, and its prior.
 
-    ``model`` must be the module of the posterior; its own weights do not matter, but for frozen ones.
+    ``model`` decides the device, and all else that is no weight; its weights do not matter, but for frozen ones.
     """
     if not isinstance(past, Gaussian):
         raise ValueError(
-            f"prior must be a Gaussian posterior, such as those of laplace, swag, bbb and ivon, not one of kind "
-            f"{past.kind!r}: fit one of these first"
+            "prior must be a Gaussian posterior, such as those of laplace, bbb, ivon, and swag without BatchNorm, not "
+            f"one of kind {past.kind!r}: fit one of these first"
         )
     if likelihood is not None:
         raise ValueError(
             f"likelihood comes with the posterior that is the prior, {past.likelihood.name!r}: leave it out"
         )
-    difference = modules.difference(modules.signature(past.context.model), modules.signature(model), "the posterior")
+    _check_module(past, model)
+    return past.at_mean(model), data.scaled(past.context.scaling), past.likelihood.kept(), past.as_prior()
+
+
+def _check_module(past: Gaussian, model: nn.Module) -> None:
+    """Refuse a module whose parameters are not those of the posterior, learnt or frozen alike."""
+    known = past.context.model
+    difference = modules.difference(modules.signature(known), modules.signature(model), "the posterior")
     if difference:
         raise ValueError(f"the posterior that is the prior does not fit the model: {difference}")
-    frozen = modules.digests(modules.frozen(past.context.model))
-    if modules.digests({name: p for name, p in model.named_parameters() if name in frozen}) != frozen:
+    learnt, given = set(modules.parameters(known)), set(modules.parameters(model))
+    for name in sorted(learnt ^ given):
+        where = "learnt in the posterior and frozen in the model" if name in learnt else "frozen in the posterior only"
+        raise ValueError(f"the posterior that is the prior does not fit the model: {name!r} is {where}")
+    if modules.digests(modules.frozen(known)) != modules.digests(modules.frozen(model)):
         raise ValueError(
             "the model's frozen parameters are not those of the posterior that is the prior: load them first"
         )
-    return past.at_mean(), data.scaled(past.context.scaling), past.likelihood.kept(), past.as_prior()
