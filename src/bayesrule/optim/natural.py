@@ -151,7 +151,12 @@ class Natural(Optimizer):
         # ḡ starts at zero. Instead of dividing it by 1 − β₁ᵗ, δ and the radius are multiplied by that share, and the
         # rate is divided by it: the same step without a pass over a vector.
         share = 1 - beta ** (self.steps + 1)
-        rate = _stable(group["lr"], flat.decay) * (group["hess_init"] + flat.decay) / share
+        lr = group["lr"]
+        if isinstance(flat.decay, Tensor):
+            lr = flat.decay.reciprocal().clamp(max=lr)
+        elif lr * flat.decay > 1:
+            lr = 1 / flat.decay
+        rate = lr * (group["hess_init"] + flat.decay) / share
         by = flat.precision
         if group["damping"]:
             by = by + group["damping"]
@@ -360,14 +365,3 @@ class Natural(Optimizer):
                 raise ValueError(
                     f"the state of parameter {index} has shape {list(saved.shape)}, the parameter {list(p.shape)}"
                 )
-
-
-def _stable(lr: float, decay: float | Tensor) -> float | Tensor:
-    """min(lr, 1/δ).
-
-    >>> _stable(0.5, 10.0), _stable(0.5, torch.tensor([10.0, 1.0]))
-    (0.1, tensor([0.1000, 0.5000]))
-    """
-    if isinstance(decay, Tensor):
-        return decay.reciprocal().clamp(max=lr)
-    return lr if lr * decay <= 1 else 1 / decay
