@@ -1,6 +1,7 @@
 """Networks under vmap, in inference mode and from several threads."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -79,3 +80,52 @@ def test_networks_that_were_drawn_in_inference_mode_can_be_differentiated(kind):
     z = x.clone().requires_grad_()
     next(iter(posterior.networks(8, generator(1))))(z).sum().backward()
     assert z.grad.abs().sum() > 0
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.LSTM(4, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.layer(x)[0]).mean(1)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        h = self.layer(x)
+        return self.head(nn.functional.scaled_dot_product_attention(h, h, h)).mean(1)
+
+
+def threaded():
+    """Modules that torch runs by several kernels, and the shape of an example."""
+    layers = [nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8 * 12 * 12, 3)]
+    return {
+        "convolutions": (nn.Sequential(*layers), (3, 16, 16)),
+        "recurrent": (Recurrent(), (5, 4)),
+        "attention": (Attention(), (5, 4)),
+    }
+
+
+@pytest.mark.parametrize("name", ["convolutions", "recurrent", "attention"])
+def test_threads_that_predict_and_draw_from_one_tangent_agree_to_the_bit_and_leave_kernels_as_they_were(name):
+    torch.manual_seed(0)
+    model, shape = threaded()[name]
+    posterior = posterior_of(Linearised, model)
+    x = torch.randn(10, *shape, generator=generator())
+
+    def work(_):
+        return posterior.outputs(x[:4], 4, generator()), posterior.predict(x).std
+
+    wanted = work(0)
+    with ThreadPoolExecutor(20) as pool:
+        for found in pool.map(work, range(40)):
+            assert torch.equal(found[0], wanted[0])
+            assert torch.equal(found[1], wanted[1])
+    assert torch.backends.mkldnn.enabled
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert torch.backends.cuda.flash_sdp_enabled()
