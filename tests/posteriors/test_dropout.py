@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import bayesrule as br
 from bayesrule import modules
@@ -86,3 +87,72 @@ def test_masks_keep_as_many_as_the_rate_says(rate):
         masks.append(torch.native_dropout(torch.ones(10_000), rate, True)[1].float())
     for mask in masks:
         assert abs(float(mask.mean()) - (1 - rate)) <= 4 * (rate * (1 - rate) / 10_000) ** 0.5
+
+
+class Functional(nn.Module):
+    """Drops by a function, in training only."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 16), nn.Linear(16, 3)
+        self.norm = nn.BatchNorm1d(16)
+
+    def forward(self, x):
+        return self.last(F.dropout(self.norm(self.first(x)), 0.5, self.training))
+
+
+class Counting(Functional):
+    """Counts its passes in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("passes", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.passes += 1
+        return super().forward(x)
+
+
+def test_dropout_by_a_function_is_left_on_with_one_mask_for_all_examples():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(1e-9), Functional())  # the layer alone hardly ever drops
+    weights = modules.snapshot(model)
+    posterior = Dropout(weights, 0.3, Context(model, Noise(1.0)))
+    x = torch.randn(6, 4, generator=generator())
+    with torch.no_grad():
+        found = posterior.outputs(x, 200, generator())
+        hidden = model.eval()[2].norm(model[2].first(model[0](x)))
+        for network, outputs in zip(posterior.networks(200, generator()), found, strict=True):
+            torch.testing.assert_close(torch.cat([network(x[:1]), network(x[1:])]), outputs)
+        # Var f_k = rate/(1 − rate) Σ_j (v_kj h_j)², rate 1/2; a standard error of a variance is √(2/S) of it
+        wanted = hidden.square() @ model[2].last.weight.square().T
+    ratio = found.var(0) / wanted
+    assert ((ratio - 1).abs() <= 4 * (2 / 200) ** 0.5).all()
+    for name, value in modules.snapshot(model).items():
+        torch.testing.assert_close(weights[name], value)  # also the statistics of BatchNorm
+
+
+def test_dropout_by_a_function_of_a_layer_that_changes_in_training_is_refused():
+    model = Counting()
+    posterior = Dropout(modules.snapshot(model), 0.3, Context(model, Noise(1.0)))
+    with pytest.raises(
+        ValueError, match=r"the dropout of the module \(Counting\) .* changes 'passes' too; use nn.Dropout"
+    ):
+        posterior.predict(torch.randn(3, 4))
+
+
+class TwoOutputs(Functional):
+    """Gives something else in training."""
+
+    def forward(self, x):
+        outputs = super().forward(x)
+        return (outputs, outputs) if self.training else outputs
+
+
+def test_a_layer_that_cannot_be_tried_in_training_mode_is_named_and_left_as_it_is():
+    model = TwoOutputs()
+    posterior = Dropout(modules.snapshot(model), 0.3, Context(model, Noise(1.0)))
+    with pytest.warns(UserWarning, match=r"the module \(TwoOutputs\) cannot run in training mode: .* returned tuple"):
+        posterior.predict(torch.randn(3, 4))
+    posterior.predict(torch.randn(3, 4))  # said once
