@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -83,13 +84,14 @@ def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) 
 
     torch leaves out every argument that has its default value: ``bernoulli_`` at p = 0.5 comes without p.
     """
-    found = dict(kwargs or {})
-    for index, argument in enumerate(func._schema.arguments):
-        if index < len(args):
-            found[argument.name] = args[index]
-        elif argument.name not in found:
-            found[argument.name] = argument.default_value
-    return found
+    defaults = _defaults(func)
+    return defaults | dict(zip(defaults, args, strict=False)) | (kwargs or {})
+
+
+@cache
+def _defaults(func: Any) -> dict[str, Any]:
+    """The arguments of an operation by name, in their order; kept, since torch makes the list anew every time."""
+    return {argument.name: argument.default_value for argument in func._schema.arguments}
 
 
 def repeated(mask: Tensor, shape: Shape) -> Tensor:

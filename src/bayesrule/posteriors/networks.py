@@ -42,8 +42,10 @@ def outside_inference_mode() -> Iterator[None]:
     In that mode dropout is one operation, whose masks no `Masks` can see; and tensors that are made in it can never
     take part in a derivative, so that nothing made in it may be kept.
     """
-    recorded = torch.is_grad_enabled()
-    with torch.inference_mode(False), torch.set_grad_enabled(recorded):  # leaving it alone would record gradients
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():  # leaving it alone would record gradients
         yield
 
 
