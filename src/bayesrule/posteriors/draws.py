@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayesrule import modules
 from bayesrule.modules import Parameters
-from bayesrule.posteriors.networks import Drawn, Runner
+from bayesrule.posteriors.networks import Drawn, Runner, outside_inference_mode
 from bayesrule.seeds import mixed
 
 Sample: TypeAlias = Callable[[int, torch.Generator], Tensor]
@@ -50,20 +50,21 @@ class Draws:
         row = numbers * first.element_size()
         keep = count * row <= KEPT
         size = count if keep else max(1, CHUNK // row)
-        centre = first.new_zeros(()) if self.centre is None else modules.flatten(self.centre)
         for start in range(0, count, size):
-            weights = room(min(size, count - start), numbers, first)
-            self._fill(weights, centre, mixed(seed, start))
+            with outside_inference_mode():  # they are kept, for whoever asks next
+                weights = room(min(size, count - start), numbers, first)
+                self._fill(weights, mixed(seed, start))
             drawn = Drawn(self.runner, weights, self.like)
             if keep:
                 self._kept = (seed, count), drawn
             yield drawn
 
-    def _fill(self, weights: Tensor, centre: Tensor, seed: int) -> None:
+    def _fill(self, weights: Tensor, seed: int) -> None:
         """Rows in blocks that stay in the cache, each from a seed of its own: the work of several threads.
 
         One generator for all blocks would make the draws depend on which thread comes first.
         """
+        centre = weights.new_zeros(()) if self.centre is None else modules.flatten(self.centre)
         blocks = torch.split(weights, max(1, BLOCK // weights.shape[1]))
 
         def fill(index: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, ClassVar
@@ -25,7 +26,8 @@ class Dropout(Posterior):
     """q(w) is the law of the trained weights times random masks (Gal 2016): one mask a network, for all examples.
 
     A module with dropout layers of its own uses those. In one without, the inputs of its hidden linear and
-    convolutional layers are dropped with probability ``rate``.
+    convolutional layers are dropped with probability ``rate``. What a layer of a class that is not torch's drops in
+    training, by ``F.dropout(h, p, self.training)``, is dropped either way.
     """
 
     kind: ClassVar[str] = "dropout"
@@ -34,6 +36,7 @@ class Dropout(Posterior):
         super().__init__(context)
         self.weights, self.rate = weights, rate
         self._runner = Runner(let_drop(modules.shell(self.model), rate), self._output)
+        self._functional: list[str] | None = None  # layers that call functions to drop; None: nobody has looked
         self._shapes: dict[tuple[Shape, ...], list[Shape]] = {}
 
     def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
@@ -43,6 +46,10 @@ class Dropout(Posterior):
 
     def _output(self, module: nn.Module, seed: int, x: Inputs) -> Tensor:
         """The masks of an example depend on its shape alone: found out once for each."""
+        if self._functional is None:
+            self._functional = functional_dropout(module, self.weights, x)
+        for name in self._functional:  # of this shell, which may be new
+            module.get_submodule(name).training = True
         shape = tuple(tuple(part.shape[1:]) for _, part in inputs.named(x))
         if shape not in self._shapes:
             self._shapes[shape] = shapes_alone(module, self.weights, x)
@@ -69,6 +76,49 @@ def own_dropout(module: nn.Module) -> list[nn.Module]:
         if rate > 0:
             found.append(layer)
     return found
+
+
+def functional_dropout(module: nn.Module, weights: Parameters, x: Inputs) -> list[str]:
+    """Names of layers that drop when they train by calling a function, found by passes of the first example.
+
+    Only layers of classes that are not torch's can: what torch's own layers drop is known, see `own_dropout`.
+    """
+    # twice: normalisation that trains refuses a single example
+    first = inputs.each(lambda t: t[:1].expand(2, *t.shape[1:]).contiguous(), x)
+    wanted = _masks(module, weights, first)
+    buffers = {name: weights[name] for name, _ in module.named_buffers() if name in weights}
+    found = []
+    for name, layer in module.named_modules():
+        if layer.training or type(layer).__module__.startswith("torch."):
+            continue
+        where = f"{name or 'the module'} ({type(layer).__name__})"
+        trial = modules.copies(buffers)
+        layer.training = True  # this layer alone: its children are layers of their own
+        try:
+            drops = _masks(module, weights | trial, first) > wanted
+        except (ValueError, TypeError) as error:
+            drops = False
+            message = f"{where} cannot run in training mode: {error}; if it calls F.dropout there, use nn.Dropout"
+            warnings.warn(message, stacklevel=2)
+        finally:
+            layer.training = False
+        if not drops:
+            continue
+        for key, value in buffers.items():
+            if not torch.equal(trial[key], value):
+                raise ValueError(
+                    f"the dropout of {where} cannot be left on alone: in training mode the layer changes {key!r} too; "
+                    "use nn.Dropout layers"
+                )
+        found.append(name)
+    return found
+
+
+def _masks(module: nn.Module, weights: Parameters, x: Inputs) -> int:
+    """How many masks a pass draws."""
+    with torch.no_grad(), Masks(0) as masks:
+        modules.try_call(module, x, weights)
+    return len(masks.shapes)
 
 
 def hidden_layers(module: nn.Module) -> list[nn.Module]:

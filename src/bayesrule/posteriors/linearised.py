@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from threading import RLock
 from typing import ClassVar, Literal, get_args
@@ -34,7 +34,7 @@ from bayesrule.posteriors.marginals import (
     probit,
     probit_of_classes,
 )
-from bayesrule.posteriors.networks import Network, Runner, check_memory
+from bayesrule.posteriors.networks import Network, Runner, check_memory, ordinary, outside_inference_mode
 from bayesrule.predictions import Prediction, Reals
 from bayesrule.priors import Structured
 from bayesrule.structures import Structure
@@ -76,6 +76,10 @@ class Linearised(Gaussian):
         super().__init__(mean, precision, fixed, context, beside, surplus)
         check_link(link, context.likelihood)
         self.link = link
+        # Whether kernels must be switched, for all of the process, to run the module. It is known of torch's layers; of
+        # attention that is called as a function it is found out by the first tangent.
+        fused = nn.RNNBase | nn.MultiheadAttention
+        self._switches = any(isinstance(layer, fused) for layer in self.model.modules())
         with torch.no_grad():
             own = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
             for name, value in (mean | fixed).items():  # the tangent's point; what is frozen is there already
@@ -87,7 +91,10 @@ class Linearised(Gaussian):
 
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """f_mean(x) [B, ...] and J Σ Jᵀ [B, K, K]; x is in the network's units."""
-        return propagate(self.model, x, self.precision, list(self.mean))
+        # Where kernels are switched, no thread may run under another's, or put back what another has switched.
+        alone = _ONE_AT_A_TIME if self._switches else nullcontext()
+        with alone, outside_inference_mode():
+            return propagate(self.model, ordinary(x), self.precision, list(self.mean))
 
     def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
         """f_mean(x) + J(x) δ, one δ ~ N(0, Σ) for all x: a Jacobian-vector product, about three passes of the module.
@@ -97,11 +104,24 @@ class Linearised(Gaussian):
         return super().networks(count, generator)
 
     def _tangent(self, module: nn.Module, direction: Parameters, x: Inputs) -> Tensor:
+        with _one_at_a_time():
+            if not self._switches:
+                try:
+                    return self._along(module, direction, x)
+                except ValueError:  # of a kernel without a forward derivative, or of inputs that do not fit
+                    pass
+            with _plain_kernels():
+                found = self._along(module, direction, x)
+            self._switches = True
+            return found
+
+    def _along(self, module: nn.Module, direction: Parameters, x: Inputs) -> Tensor:
+        """f_mean(x) + J(x) δ by the kernels that torch uses now."""
+
         def at(mean: Parameters) -> Tensor:
             return modules.try_call(module, x, mean | self.fixed)
 
-        with plain_kernels():
-            found: tuple[Tensor, Tensor] = jvp(at, (self.mean,), (direction,))  # type: ignore[assignment]
+        found: tuple[Tensor, Tensor] = jvp(at, (self.mean,), (direction,))  # type: ignore[assignment]
         return found[0] + found[1]
 
     def marginals(self, x: Inputs, samples: int, generator: torch.Generator) -> Tensor:
@@ -164,18 +184,26 @@ class Linearised(Gaussian):
 
 
 @contextmanager
-def plain_kernels() -> Iterator[None]:
-    """Within this block torch uses kernels that have a forward derivative; one thread at a time, since it is global."""
+def _one_at_a_time() -> Iterator[None]:
+    """Within this block no other thread takes a forward derivative: torch counts their levels for the process."""
     with _ONE_AT_A_TIME, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*(torch.jit.script|TF32)")  # of torch about itself
-        # none of the fused ones has a forward derivative: of attention, of transformer layers, of oneDNN's recurrences
-        fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
-        try:
-            with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
-                yield
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fast)
+        yield
+
+
+@contextmanager
+def _plain_kernels() -> Iterator[None]:
+    """Within this block torch uses kernels that have a forward derivative, in all threads.
+
+    None of the fused ones has it: of attention, of transformer layers, of oneDNN's recurrences.
+    """
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def check_link(link: str, likelihood: Likelihood) -> None:

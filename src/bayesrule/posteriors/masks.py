@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -49,9 +50,11 @@ class Masks(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Fill masks, and leave everything else as it is."""
         if func is torch.ops.aten.bernoulli_.float:
-            return self._fill(*args[:2])
+            given = _arguments(func, args, kwargs)
+            return self._fill(given["self"], given["p"])
         if func is torch.ops.aten.native_dropout.default:  # what accelerators have instead
-            x, rate, _ = args
+            given = _arguments(func, args, kwargs)
+            x, rate = given["input"], given["p"]
             mask = self._fill(torch.empty_like(x), 1 - rate)
             return x * mask / (1 - rate), mask.bool()
         return func(*args, **(kwargs or {}))
@@ -74,6 +77,21 @@ class Masks(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if call >= len(self.alone):
             raise Inconsistent("it drops more often for some batches than for one example")
         return self.alone[call]
+
+
+def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    """What an operation is called with, by name.
+
+    torch leaves out every argument that has its default value: ``bernoulli_`` at p = 0.5 comes without p.
+    """
+    defaults = _defaults(func)
+    return defaults | dict(zip(defaults, args, strict=False)) | (kwargs or {})
+
+
+@cache
+def _defaults(func: Any) -> dict[str, Any]:
+    """The arguments of an operation by name, in their order; kept, since torch makes the list anew every time."""
+    return {argument.name: argument.default_value for argument in func._schema.arguments}
 
 
 def repeated(mask: Tensor, shape: Shape) -> Tensor:

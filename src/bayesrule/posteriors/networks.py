@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import RLock
+from functools import cache
 from typing import Any, TypeAlias
 
 import torch
@@ -34,7 +33,25 @@ LIGHT = 2**24
 A light pass is mostly the overhead of its calls, and `torch.vmap` over stacked weights takes 0.1 to 0.9 of the loop's
 time. In a heavy one the products count: one network does them as fast, and convolutions faster by far.
 """
-_ONE_AT_A_TIME = RLock()  # of filters of warnings, which are the process's own and not the thread's
+
+
+@contextmanager
+def outside_inference_mode() -> Iterator[None]:
+    """Leave `torch.inference_mode` for this block; whether gradients are recorded stays as it is.
+
+    In that mode dropout is one operation, whose masks no `Masks` can see; and tensors that are made in it can never
+    take part in a derivative, so that nothing made in it may be kept.
+    """
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():  # leaving it alone would record gradients
+        yield
+
+
+def ordinary(x: Inputs) -> Inputs:
+    """Inputs that were made in inference mode as tensors like others."""
+    return inputs.each(lambda t: t.clone() if t.is_inference() else t, x)
 
 
 class Runner:
@@ -67,16 +84,23 @@ class Runner:
 
     def one(self, drawn: Any, x: Inputs) -> Tensor:
         """Outputs [B, ...] under one draw."""
-        with self._shell() as shell:
-            return self.function(shell, drawn, x)
+        with self._shell() as shell, outside_inference_mode():
+            return self.function(shell, drawn, ordinary(x))
 
     def many(self, weights: Parameters, x: Inputs) -> Tensor:
         """Outputs [K, B, ...] under weights [K, ...]: by vmap where it can run the module, else by the loop."""
         if self.vectorises is False or not self._light(x):
             return self._loop(weights, x)
-        if self.vectorises is None:
-            return self._first(weights, x)
-        return self._at_once(weights, x)
+        try:
+            found = self._checked(weights, x) if self.vectorises is None else self._at_once(weights, x)
+        except Exception:  # whatever vmap cannot do, the loop can, or says what is wrong
+            found = None
+        if found is None:
+            # What vmap ran for other inputs it may not run for these. Inputs that do not fit decide nothing: the loop
+            # raises for them.
+            found = self._loop(weights, x)
+            self.vectorises = False
+        return found
 
     def _light(self, x: Inputs) -> bool:
         """Whether a pass over these examples is light, by the work of the first one."""
@@ -87,25 +111,22 @@ class Runner:
             self._work[shapes] = work.operations
         return inputs.length(x) * self._work[shapes] <= LIGHT
 
-    def _first(self, weights: Parameters, x: Inputs) -> Tensor:
-        """Try vmap, and hold its first network against the loop's. Inputs that do not fit decide nothing."""
-        found = None
-        with _ONE_AT_A_TIME, warnings.catch_warnings():
-            warnings.simplefilter("error")  # vmap warns where it runs a loop of its own, which is slower than ours
-            try:
-                found = self._at_once(weights, x)
-            except Exception:  # whatever vmap cannot do, the loop can, or says what is wrong
-                found = None
-        # A module that keeps something from call to call can run under vmap and be wrong; and if the inputs do not fit,
-        # this raises before anything is concluded from it.
-        one = self.one({name: w[0] for name, w in weights.items()}, x)
-        self.vectorises = found is not None and _alike(found[0], one)
-        if found is None or not self.vectorises:
-            return self._loop(weights, x)
+    def _checked(self, weights: Parameters, x: Inputs) -> Tensor | None:
+        """Outputs by vmap for the first time, if its first network is the loop's; None where the loop is better."""
+        with Rules() as rules:
+            one = self.one({name: w[0] for name, w in weights.items()}, x)
+        if rules.missing:
+            return None
+        found = self._at_once(weights, x)
+        # a module that keeps something from call to call can run under vmap and be wrong
+        if not _alike(found[0], one):
+            return None
+        self.vectorises = True
         return found
 
     def _at_once(self, weights: Parameters, x: Inputs) -> Tensor:
-        with self._shell() as shell:
+        with self._shell() as shell, outside_inference_mode():
+            x = ordinary(x)
             outputs: Tensor = vmap(lambda own: self.function(shell, own, x))(weights)
         return outputs
 
@@ -141,6 +162,45 @@ class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if count is not None:
             self.operations += count(*args, **(kwargs or {}), out_val=result)
         return result
+
+
+class Rules(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within this block the operations for which vmap has no rule are noted: it would run a loop, slower than ours.
+
+    vmap says so in a warning alone. Filters that turn warnings into errors hold for the process, and would disturb
+    other threads; this mode is the thread's own.
+
+    >>> with Rules() as rules:
+    ...     _ = torch.ones(3).exp().histc(bins=2)
+    >>> rules.missing
+    {'aten::histc'}
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.missing: set[str] = set()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch imports its compiler, for a second or more
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, and note it if there is no rule."""
+        if not _has_rule(func):
+            self.missing.add(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@cache
+def _has_rule(func: Any) -> bool:
+    """Whether vmap can run an operation, or has nothing to do for it."""
+    takes_tensors = any("Tensor" in str(argument.type) for argument in func._schema.arguments)
+    if not takes_tensors or func.namespace == "prims":  # what derivatives are taken apart into under no vmap
+        return True
+    keys = ("FuncTorchBatched", "FuncTorchBatchedDecomposition")
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in keys)
 
 
 def _alike(found: Tensor, wanted: Tensor) -> bool:
