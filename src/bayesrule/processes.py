@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -50,8 +51,8 @@ def joined() -> Iterator[None]:
         backend = "cpu:gloo,cuda:nccl"
     store, own, total = _meeting_point()
     # Each group has keys of its own: under those of the group before, processes would find addresses that are closed.
-    store = dist.PrefixStore(f"bayesrule/{next(_GROUPS)}", store)
-    dist.init_process_group(backend, store=store, rank=own, world_size=total)
+    own_keys = dist.PrefixStore(f"bayesrule/{next(_GROUPS)}", store)  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=own_keys, rank=own, world_size=total)
     try:
         yield
         any_of(False)  # who is first at the end waits: the others may still read what it has sent
@@ -60,12 +61,15 @@ def joined() -> Iterator[None]:
 
 
 @cache
-def _meeting_point() -> tuple[dist.Store, int, int]:
+def _meeting_point() -> tuple[Any, int, int]:
     """Where the processes find each other, the rank of this one and how many they are, as ``torchrun`` tells.
 
     Kept until the process ends: one of the processes may serve it, and others still be reading.
     """
-    return next(dist.rendezvous("env://"))
+    from torch.distributed.rendezvous import rendezvous  # not in a torch that was built without torch.distributed
+
+    store, own, total = next(rendezvous("env://"))
+    return store, own, total
 
 
 def any_of(flag: bool) -> bool:

@@ -189,6 +189,37 @@ def test_precisions_add_up(first, second):
         torch.testing.assert_close(both.logdet(), (left + right).logdet(), **CLOSE)
 
 
+def mixed(structure, chance):
+    """The same, with each part of blocks and sums in single or double precision."""
+    if isinstance(structure, Blocks | Sum):
+        return type(structure)([mixed(part, chance) for part in structure.parts])
+    return structure.to(chance.choice([torch.float32, DOUBLE]))
+
+
+@given(kinds=st.lists(st.sampled_from(list(TABLE)), min_size=1, max_size=3), seed=seeds, chance=st.randoms())
+def test_structures_of_any_dtypes_add_up_and_answer_in_the_dtype_of_the_vector(kinds, seed, chance):
+    found = [make(kind, 2, 3, seed + index) for index, kind in enumerate(kinds)]
+    size = max(structure.size for structure, _ in found)
+    parts, matrix = [], torch.zeros(size, size, dtype=DOUBLE)
+    for structure, own in found:
+        count = size // structure.size
+        parts.append(mixed(Blocks([structure] * count), chance))
+        matrix = matrix + torch.block_diag(*[own] * count)
+    total = sum(parts[1:], parts[0])
+    assert (total.dtype == DOUBLE) == any(part.dtype == DOUBLE for part in parts)
+    near = {"rtol": 1e-3, "atol": 1e-3, "check_dtype": False}
+    torch.testing.assert_close(total.dense(), matrix, **near)
+    torch.testing.assert_close(total.diagonal, matrix.diagonal(), **near)
+    torch.testing.assert_close(total.part(1, size).dense(), matrix[1:, 1:], **near)
+    assert total.sample(2, torch.Generator().manual_seed(0)).shape == (2, size)
+    for dtype in (torch.float32, DOUBLE):
+        v = normal(torch.Generator().manual_seed(seed), size).to(dtype)
+        torch.testing.assert_close(total.multiply(v), matrix @ v.double(), **near)
+        for answer in (total.multiply(v), total.solve(v), total.quadratic(v), total.variance_along(v[None])):
+            assert answer.dtype == dtype
+        assert total.log_prob(v).isfinite()
+
+
 def _of_several_products(structure):
     """Whether a square root is an approximation: Kronecker products that share no factor, or an uneven diagonal."""
     if isinstance(structure, Blocks):
@@ -399,6 +430,20 @@ def test_a_covariance_with_very_wide_directions_takes_precisions_in(dtype):
     torch.testing.assert_close(wide.dense(), torch.eye(4, dtype=dtype) - 0.25)
     # the fourth weight given the first three, which tell where the wide direction is
     torch.testing.assert_close(wide.part(3, 4).variances, torch.tensor([4 / 3], dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
+@pytest.mark.parametrize("least", [1e-12, 1e-16, 1e-20])
+def test_a_covariance_of_next_to_nothing_beside_its_directions_takes_precisions_in(least, dtype):
+    """As SWAG's is where a weight has not moved: (M⁻¹ + I)⁻¹ = M (M + I)⁻¹ to the digits of the dtype."""
+    factor = normal(torch.Generator().manual_seed(0), 6, 3).to(dtype)
+    path = LowRank(torch.full((6,), least, dtype=dtype), factor, of="covariance")
+    seen = path + Diagonal(torch.ones(6, dtype=dtype))
+    before = factor.double() @ factor.double().T + least * torch.eye(6, dtype=DOUBLE)
+    wanted = torch.linalg.solve(before + torch.eye(6, dtype=DOUBLE), before)
+    found = seen.solve(torch.eye(6, dtype=dtype))
+    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=8 * torch.finfo(dtype).eps)
+    assert seen.logdet().isfinite()
 
 
 def test_the_bias_of_a_wide_layer_is_cut_out_without_the_layer():
