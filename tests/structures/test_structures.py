@@ -1,6 +1,7 @@
 """Every structure is the dense matrix it stands for: one table, and what is particular to each."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -251,6 +252,42 @@ def test_the_root_of_a_large_sum_keeps_the_products_and_the_diagonals(monkeypatc
     assert isinstance(both.root, Kronecker)
     torch.testing.assert_close(both.root.dense(), matrix + other.diagonal().diag(), **CLOSE)
     torch.testing.assert_close(both.dense(), matrix + other, **CLOSE)
+
+
+def large_sums():
+    """Parts that no kind holds together, and which of them a large sum keeps."""
+    generator = torch.Generator().manual_seed(0)
+    flat, tall = (Kronecker.of(definite(generator, n), definite(generator, 6 // n)) for n in (2, 3))
+    few, way = low_rank(generator, 2, 3)[0], path(generator, 2, 3)[0]
+    pieces = Blocks([dense(generator, 1, 2)[0], dense(generator, 2, 2)[0]])
+    even = Diagonal(torch.ones(6, dtype=DOUBLE))
+    return [
+        ([flat, tall * 9.0], 1),
+        ([few, way], 1),
+        ([flat, few, way], 0),
+        ([few, pieces, even], 1),
+        ([even, few, tall, flat * 9.0], 3),
+    ]
+
+
+@pytest.mark.parametrize("case", range(5))
+def test_the_root_of_a_large_sum_is_the_same_in_every_order(monkeypatch, case):
+    monkeypatch.setattr(br.structures.sums, "SMALL", 1)
+    parts, kept = large_sums()[case]
+    wanted = parts[kept].dense()
+    for index, part in enumerate(parts):
+        if index != kept:
+            wanted = wanted + part.diagonal.diag()
+    for order in itertools.permutations(parts):
+        added = sum(order[1:], order[0])
+        for total in (added, Sum(order)):
+            torch.testing.assert_close(total.root.dense(), wanted, **CLOSE)
+
+
+def test_the_root_of_a_large_sum_is_exact_where_one_kind_holds_all(monkeypatch):
+    monkeypatch.setattr(br.structures.sums, "SMALL", 1)
+    (matrix, own), (few, other) = make("dense", 2, 3, 0), make("low rank", 2, 3, 1)
+    torch.testing.assert_close(Sum([few, few, matrix]).root.dense(), own + 2 * other, **CLOSE)
 
 
 def test_products_that_share_a_factor_become_one():
