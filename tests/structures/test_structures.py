@@ -244,6 +244,34 @@ def test_how_far_the_root_of_several_products_is_from_the_sum(apart):
     assert torch.allclose(both.dense(), matrix, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("apart", "bound"), [(0.1, 0.005), (None, 0.33)])
+def test_variances_of_two_products_are_as_near_as_the_documentation_says(apart, bound):
+    """Well-conditioned products whose factors differ by a tenth, and unlike ones; each of 20 pairs."""
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        left, right, more, other = (definite(generator, n) for n in (6, 5, 6, 5))
+        second = Kronecker.of(more, other)
+        if apart is not None:
+            second = Kronecker.of(left + apart * more, 2 * right + apart * other)
+        both = Kronecker.of(left, right) + Diagonal(torch.ones(30, dtype=DOUBLE)) + second
+        assert (both.variances / both.dense().inverse().diagonal() - 1).abs().max() < bound
+
+
+def test_one_product_is_exact_beside_a_diagonal_of_rows_times_columns():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.outer(positive(generator, 3), positive(generator, 4)).flatten()
+    both = Kronecker.of(definite(generator, 3), definite(generator, 4)) + Diagonal(values)
+    torch.testing.assert_close(both.variances, both.dense().inverse().diagonal(), **CLOSE)
+
+
+def test_products_and_directions_grow_by_one_part_with_each_data_set():
+    generator = torch.Generator().manual_seed(0)
+    products, few = kronecker(generator, 2, 3)[0], low_rank(generator, 2, 3)[0]
+    for sets in range(2, 5):
+        products, few = products + kronecker(generator, 2, 3)[0], few + low_rank(generator, 2, 3)[0]
+        assert (len(products.lefts), few.factor.shape[1]) == (sets, 3 * sets)
+
+
 def test_the_root_of_a_large_sum_keeps_the_products_and_the_diagonals(monkeypatch):
     monkeypatch.setattr(br.structures.sums, "SMALL", 1)
     (products, matrix), (few, other) = make("kronecker", 2, 3, 0), make("low rank", 2, 3, 1)

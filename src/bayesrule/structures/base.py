@@ -20,8 +20,8 @@ class Structure(Named, ABC):
     A curvature may be zero in some directions. It can be added, scaled and multiplied with; whatever needs Λ⁻¹ is an
     error until there is a prior beside it.
 
-    Structures of two dtypes add up in that which holds both. What is asked about a vector v is answered in the dtype of
-    v, whatever that of Λ.
+    Structures of two dtypes add up in the one that holds both. `multiply`, `solve`, `quadratic` and `variance_along`
+    answer in the dtype of the vectors they are given, whatever that of Λ.
     """
 
     @property

@@ -23,8 +23,9 @@ class Kronecker(Structure):
 
     Products with Λ are exact. For Λ⁻¹, log |Λ| and draws, W is taken to the eigenvectors of B̄ = Σ_k tr(A_k) B_k and
     Ā = Σ_k tr(B_k) A_k, in units in which D is about one, and what Λ has off its diagonal there is left out. This is
-    exact for one product and a D with one number for the weight and one for the bias; for several products whose B_k,
-    or whose A_k, are multiples of each other; and close where they are nearly so.
+    exact for one product and a D that is a number for each row times one for each column, such as one for the weight
+    and one for the bias; for several products whose B_k, or whose A_k, are multiples of each other; and close where
+    they are nearly so. A D of other numbers can put single variances off by a factor of two or more.
 
     K(O² + I²) + OI numbers to store, O(O³ + I³) once, O(O²I + OI²) for a draw or a solve.
 
