@@ -69,6 +69,14 @@ def test_each_process_has_its_own_noise(learnt):
     assert not torch.equal(learnt["2-0"]["noise"], learnt["2-1"]["noise"])
 
 
+def test_a_script_fits_several_times_and_goes_on_after_an_error_in_one_process(tmp_path):
+    run(*TORCHRUN, str(SCRIPT.parent / "several.py"), str(tmp_path))
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert len(first["states"]) == 4
+    assert same(first["states"], second["states"])
+    assert (first["error"], second["error"]) == ("RuntimeError", "KeyError")  # no wait for the one that failed
+
+
 def test_the_command_line_under_torchrun(tmp_path, monkeypatch, capsys):
     done = run(
         *TORCHRUN, "-m", "bayesrule", "fit", "moons", "--method", "ivon", "--epochs", "3", "--out", "r", cwd=tmp_path

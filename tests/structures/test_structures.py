@@ -1,6 +1,7 @@
 """Every structure is the dense matrix it stands for: one table, and what is particular to each."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -189,6 +190,37 @@ def test_precisions_add_up(first, second):
         torch.testing.assert_close(both.logdet(), (left + right).logdet(), **CLOSE)
 
 
+def mixed(structure, chance):
+    """The same, with each part of blocks and sums in single or double precision."""
+    if isinstance(structure, Blocks | Sum):
+        return type(structure)([mixed(part, chance) for part in structure.parts])
+    return structure.to(chance.choice([torch.float32, DOUBLE]))
+
+
+@given(kinds=st.lists(st.sampled_from(list(TABLE)), min_size=1, max_size=3), seed=seeds, chance=st.randoms())
+def test_structures_of_any_dtypes_add_up_and_answer_in_the_dtype_of_the_vector(kinds, seed, chance):
+    found = [make(kind, 2, 3, seed + index) for index, kind in enumerate(kinds)]
+    size = max(structure.size for structure, _ in found)
+    parts, matrix = [], torch.zeros(size, size, dtype=DOUBLE)
+    for structure, own in found:
+        count = size // structure.size
+        parts.append(mixed(Blocks([structure] * count), chance))
+        matrix = matrix + torch.block_diag(*[own] * count)
+    total = sum(parts[1:], parts[0])
+    assert (total.dtype == DOUBLE) == any(part.dtype == DOUBLE for part in parts)
+    near = {"rtol": 1e-3, "atol": 1e-3, "check_dtype": False}
+    torch.testing.assert_close(total.dense(), matrix, **near)
+    torch.testing.assert_close(total.diagonal, matrix.diagonal(), **near)
+    torch.testing.assert_close(total.part(1, size).dense(), matrix[1:, 1:], **near)
+    assert total.sample(2, torch.Generator().manual_seed(0)).shape == (2, size)
+    for dtype in (torch.float32, DOUBLE):
+        v = normal(torch.Generator().manual_seed(seed), size).to(dtype)
+        torch.testing.assert_close(total.multiply(v), matrix @ v.double(), **near)
+        for answer in (total.multiply(v), total.solve(v), total.quadratic(v), total.variance_along(v[None])):
+            assert answer.dtype == dtype
+        assert total.log_prob(v).isfinite()
+
+
 def _of_several_products(structure):
     """Whether a square root is an approximation: Kronecker products that share no factor, or an uneven diagonal."""
     if isinstance(structure, Blocks):
@@ -212,6 +244,34 @@ def test_how_far_the_root_of_several_products_is_from_the_sum(apart):
     assert torch.allclose(both.dense(), matrix, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("apart", "bound"), [(0.1, 0.005), (None, 0.33)])
+def test_variances_of_two_products_are_as_near_as_the_documentation_says(apart, bound):
+    """Well-conditioned products whose factors differ by a tenth, and unlike ones; each of 20 pairs."""
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        left, right, more, other = (definite(generator, n) for n in (6, 5, 6, 5))
+        second = Kronecker.of(more, other)
+        if apart is not None:
+            second = Kronecker.of(left + apart * more, 2 * right + apart * other)
+        both = Kronecker.of(left, right) + Diagonal(torch.ones(30, dtype=DOUBLE)) + second
+        assert (both.variances / both.dense().inverse().diagonal() - 1).abs().max() < bound
+
+
+def test_one_product_is_exact_beside_a_diagonal_of_rows_times_columns():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.outer(positive(generator, 3), positive(generator, 4)).flatten()
+    both = Kronecker.of(definite(generator, 3), definite(generator, 4)) + Diagonal(values)
+    torch.testing.assert_close(both.variances, both.dense().inverse().diagonal(), **CLOSE)
+
+
+def test_products_and_directions_grow_by_one_part_with_each_data_set():
+    generator = torch.Generator().manual_seed(0)
+    products, few = kronecker(generator, 2, 3)[0], low_rank(generator, 2, 3)[0]
+    for sets in range(2, 5):
+        products, few = products + kronecker(generator, 2, 3)[0], few + low_rank(generator, 2, 3)[0]
+        assert (len(products.lefts), few.factor.shape[1]) == (sets, 3 * sets)
+
+
 def test_the_root_of_a_large_sum_keeps_the_products_and_the_diagonals(monkeypatch):
     monkeypatch.setattr(br.structures.sums, "SMALL", 1)
     (products, matrix), (few, other) = make("kronecker", 2, 3, 0), make("low rank", 2, 3, 1)
@@ -220,6 +280,42 @@ def test_the_root_of_a_large_sum_keeps_the_products_and_the_diagonals(monkeypatc
     assert isinstance(both.root, Kronecker)
     torch.testing.assert_close(both.root.dense(), matrix + other.diagonal().diag(), **CLOSE)
     torch.testing.assert_close(both.dense(), matrix + other, **CLOSE)
+
+
+def large_sums():
+    """Parts that no kind holds together, and which of them a large sum keeps."""
+    generator = torch.Generator().manual_seed(0)
+    flat, tall = (Kronecker.of(definite(generator, n), definite(generator, 6 // n)) for n in (2, 3))
+    few, way = low_rank(generator, 2, 3)[0], path(generator, 2, 3)[0]
+    pieces = Blocks([dense(generator, 1, 2)[0], dense(generator, 2, 2)[0]])
+    even = Diagonal(torch.ones(6, dtype=DOUBLE))
+    return [
+        ([flat, tall * 9.0], 1),
+        ([few, way], 1),
+        ([flat, few, way], 0),
+        ([few, pieces, even], 1),
+        ([even, few, tall, flat * 9.0], 3),
+    ]
+
+
+@pytest.mark.parametrize("case", range(5))
+def test_the_root_of_a_large_sum_is_the_same_in_every_order(monkeypatch, case):
+    monkeypatch.setattr(br.structures.sums, "SMALL", 1)
+    parts, kept = large_sums()[case]
+    wanted = parts[kept].dense()
+    for index, part in enumerate(parts):
+        if index != kept:
+            wanted = wanted + part.diagonal.diag()
+    for order in itertools.permutations(parts):
+        added = sum(order[1:], order[0])
+        for total in (added, Sum(order)):
+            torch.testing.assert_close(total.root.dense(), wanted, **CLOSE)
+
+
+def test_the_root_of_a_large_sum_is_exact_where_one_kind_holds_all(monkeypatch):
+    monkeypatch.setattr(br.structures.sums, "SMALL", 1)
+    (matrix, own), (few, other) = make("dense", 2, 3, 0), make("low rank", 2, 3, 1)
+    torch.testing.assert_close(Sum([few, few, matrix]).root.dense(), own + 2 * other, **CLOSE)
 
 
 def test_products_that_share_a_factor_become_one():
@@ -399,6 +495,20 @@ def test_a_covariance_with_very_wide_directions_takes_precisions_in(dtype):
     torch.testing.assert_close(wide.dense(), torch.eye(4, dtype=dtype) - 0.25)
     # the fourth weight given the first three, which tell where the wide direction is
     torch.testing.assert_close(wide.part(3, 4).variances, torch.tensor([4 / 3], dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
+@pytest.mark.parametrize("least", [1e-12, 1e-16, 1e-20])
+def test_a_covariance_of_next_to_nothing_beside_its_directions_takes_precisions_in(least, dtype):
+    """As SWAG's is where a weight has not moved: (M⁻¹ + I)⁻¹ = M (M + I)⁻¹ to the digits of the dtype."""
+    factor = normal(torch.Generator().manual_seed(0), 6, 3).to(dtype)
+    path = LowRank(torch.full((6,), least, dtype=dtype), factor, of="covariance")
+    seen = path + Diagonal(torch.ones(6, dtype=dtype))
+    before = factor.double() @ factor.double().T + least * torch.eye(6, dtype=DOUBLE)
+    wanted = torch.linalg.solve(before + torch.eye(6, dtype=DOUBLE), before)
+    found = seen.solve(torch.eye(6, dtype=dtype))
+    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=8 * torch.finfo(dtype).eps)
+    assert seen.logdet().isfinite()
 
 
 def test_the_bias_of_a_wide_layer_is_cut_out_without_the_layer():

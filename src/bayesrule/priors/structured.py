@@ -75,7 +75,20 @@ class Structured(Prior):
         return self.precision.logdet()
 
     def gaussian(self, parameters: Mapping[str, Tensor]) -> tuple[Parameters, Structure]:
-        """The mean, and the precision given all other parameters (`structures.selected`)."""
+        """The mean, and the precision, of ``parameters`` given that all others are at their mean.
+
+        Of all parameters it is Λ. Of some it is their rows and columns of Λ: a conditional, narrower than the marginal
+        wherever Λ ties them to the others. If Λ is over more than 4096 numbers, what ties parameters that do not follow
+        one another in the flat vector is left out (`structures.selected`).
+
+        >>> from bayesrule.structures import Dense
+        >>> both = {"a": torch.zeros(1), "b": torch.zeros(1)}
+        >>> prior = Structured(both, Dense(torch.tensor([[2.0, 1.0], [1.0, 1.0]])))
+        >>> prior.gaussian({"a": both["a"]})[1].variances  # given b
+        tensor([0.5000])
+        >>> prior.precision.variances[:1]  # whatever b is
+        tensor([1.0000])
+        """
         mean = {name: self.mean[name].double() for name in parameters}
         if list(parameters) == list(self.mean):
             return mean, self.precision

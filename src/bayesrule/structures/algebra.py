@@ -25,10 +25,14 @@ def add(first: Structure, second: Structure) -> Structure:
     | **Kronecker** | | | Kronecker with the products of both | dense |
     | **dense** | | | | dense |
 
-    Blocks are added piece by piece, between the indices at which both are cut.
+    Blocks are added piece by piece, between the indices at which both are cut. A sum of two dtypes is in the one that
+    holds both.
     """
     if first.size != second.size:
         raise ValueError(f"precisions must be of the same size to be added, not {first.size} and {second.size}")
+    # before all else, so that no kind has to know what to do with numbers of two dtypes
+    common = torch.promote_types(first.dtype, second.dtype)
+    first, second = first.to(common), second.to(common)
     if isinstance(first, Sum) or isinstance(second, Sum):
         return _into_sum(first, second)
     if isinstance(first, Blocks) or isinstance(second, Blocks):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,12 +19,25 @@ class Structure(Named, ABC):
 
     A curvature may be zero in some directions. It can be added, scaled and multiplied with; whatever needs Λ⁻¹ is an
     error until there is a prior beside it.
+
+    Structures of two dtypes add up in the one that holds both. `multiply`, `solve`, `quadratic` and `variance_along`
+    answer in the dtype of the vectors they are given, whatever that of Λ.
     """
 
     @property
     @abstractmethod
     def size(self) -> int:
         """P, the length of the vector."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That which holds all numbers of Λ.
+
+        >>> from bayesrule.structures import Blocks, Diagonal
+        >>> Blocks([Diagonal(torch.ones(2)), Diagonal(torch.ones(2).double())]).dtype
+        torch.float64
+        """
+        return common_dtype(list(_tensors(self)))
 
     @property
     @abstractmethod
@@ -89,6 +103,8 @@ class Structure(Named, ABC):
 
     def to(self, target: torch.dtype | torch.device | str) -> Structure:
         """The same in another precision or on another device."""
+        if all(tensor.dtype == target for tensor in _tensors(self)):
+            return self  # with what it has worked out already
         fields = {f.name: _to(getattr(self, f.name), target) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         return type(self)(**fields)
 
@@ -99,6 +115,30 @@ def _to(value: Any, target: Any) -> Any:
     if isinstance(value, Tensor | Structure):
         return value.to(target)
     return value
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors within a structure."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _tensors(each)
+    elif isinstance(value, Structure):
+        for field in dataclasses.fields(value):  # type: ignore[arg-type]
+            yield from _tensors(getattr(value, field.name))
+
+
+def common_dtype(tensors: Sequence[Tensor]) -> torch.dtype:
+    """The smallest dtype that holds the numbers of all.
+
+    >>> common_dtype([torch.ones(2), torch.ones(1).double()])
+    torch.float64
+    """
+    found = tensors[0].dtype
+    for tensor in tensors[1:]:
+        found = torch.promote_types(found, tensor.dtype)
+    return found
 
 
 def check_positive(values: Tensor) -> None:

@@ -73,7 +73,7 @@ class Dense(Structure):
 
     def multiply(self, v: Tensor) -> Tensor:
         """Λ v."""
-        return v @ self.matrix
+        return v @ self.matrix.to(v.dtype)
 
     def solve(self, v: Tensor) -> Tensor:
         """L⁻ᵀ (L⁻¹ v): 2P² operations a vector."""

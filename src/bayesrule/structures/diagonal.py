@@ -50,11 +50,11 @@ class Diagonal(Structure):
 
     def multiply(self, v: Tensor) -> Tensor:
         """values ∘ v."""
-        return v * self.values
+        return v * self.values.to(v.dtype)
 
     def solve(self, v: Tensor) -> Tensor:
         """v / values."""
-        return v / self._positive
+        return v / self._positive.to(v.dtype)
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """ε / √values with ε ~ N(0, I)."""

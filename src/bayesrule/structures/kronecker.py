@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bayesrule.structures.base import Structure
+from bayesrule.structures.base import Structure, common_dtype
 from bayesrule.structures.dense import ROUNDING, Dense, check_symmetric
 
 
@@ -23,8 +23,9 @@ class Kronecker(Structure):
 
     Products with Λ are exact. For Λ⁻¹, log |Λ| and draws, W is taken to the eigenvectors of B̄ = Σ_k tr(A_k) B_k and
     Ā = Σ_k tr(B_k) A_k, in units in which D is about one, and what Λ has off its diagonal there is left out. This is
-    exact for one product and a D with one number for the weight and one for the bias; for several products whose B_k,
-    or whose A_k, are multiples of each other; and close where they are nearly so.
+    exact for one product and a D that is a number for each row times one for each column, such as one for the weight
+    and one for the bias; for several products whose B_k, or whose A_k, are multiples of each other; and close where
+    they are nearly so. A D of other numbers can put single variances off by a factor of two or more.
 
     K(O² + I²) + OI numbers to store, O(O³ + I³) once, O(O²I + OI²) for a draw or a solve.
 
@@ -43,11 +44,13 @@ class Kronecker(Structure):
         if len(self.lefts) != len(self.rights) or not self.lefts:
             counts = f"{len(self.lefts)} and {len(self.rights)}"
             raise ValueError(f"lefts and rights must have the same length, at least 1, not {counts}")
+        dtype = common_dtype([*self.lefts, *self.rights, self.values])
+        object.__setattr__(self, "values", self.values.to(dtype))
         for name in ("lefts", "rights"):
             for index, factor in enumerate(getattr(self, name)):
                 check_symmetric(f"{name}[{index}]", factor)
             # in memory as they come back from a file, so that kernels add in the same order, to the bit
-            object.__setattr__(self, name, [factor.contiguous() for factor in getattr(self, name)])
+            object.__setattr__(self, name, [factor.to(dtype).contiguous() for factor in getattr(self, name)])
         rows, columns = self.shape
         if list(self.values.shape) != [rows * columns]:
             raise ValueError(f"values must be {rows} × {columns} in one vector, not {list(self.values.shape)}")
@@ -78,9 +81,9 @@ class Kronecker(Structure):
     def multiply(self, v: Tensor) -> Tensor:
         """vec Σ_k B_k W A_k + D ∘ v for v = vec W."""
         w = self._matrix(v)
-        total = v * self.values
+        total = v * self.values.to(v.dtype)
         for left, right in zip(self.lefts, self.rights, strict=True):
-            total = total + to_vector(left @ (w @ right), self.bias)
+            total = total + to_vector(left.to(v.dtype) @ (w @ right.to(v.dtype)), self.bias)
         return total
 
     @property

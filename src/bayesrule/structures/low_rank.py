@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bayesrule.naming import unknown
-from bayesrule.structures.base import Structure, check_positive
+from bayesrule.structures.base import Structure, check_positive, common_dtype
 
 FORMS = ("precision", "covariance")
 
@@ -42,7 +42,9 @@ class LowRank(Structure):
             rule = f"factor must have a row for each of the {len(self.values)} values"
             raise ValueError(f"{rule}, not the shape {list(self.factor.shape)}")
         # in memory as it comes back from a file, so that kernels add in the same order, to the bit
-        object.__setattr__(self, "factor", self.factor.contiguous())
+        dtype = common_dtype([self.values, self.factor])
+        object.__setattr__(self, "values", self.values.to(dtype))
+        object.__setattr__(self, "factor", self.factor.to(dtype).contiguous())
 
     @property
     def size(self) -> int:
@@ -134,7 +136,7 @@ class LowRank(Structure):
             return LowRank(self.values + values, self.factor)
         shrink = 1 / (1 + self.values.double() * values.double())
         narrowed = self._narrowed(shrink * values.double())
-        dtype = torch.result_type(self.values, values)
+        dtype = common_dtype([self.values, values])
         return LowRank((shrink * self.values).to(dtype), (shrink[:, None] * narrowed).to(dtype), of="covariance")
 
     def _narrowed(self, precisions: Tensor) -> Tensor:
@@ -169,7 +171,8 @@ class LowRank(Structure):
 
     def _times(self, v: Tensor) -> Tensor:
         """M v."""
-        return v * self.values + (v @ self.factor) @ self.factor.T
+        values, factor = self.values.to(v.dtype), self.factor.to(v.dtype)
+        return v * values + (v @ factor) @ factor.T
 
     def _over(self, v: Tensor) -> Tensor:
         """M⁻¹ v."""

@@ -15,6 +15,7 @@ from bayesrule.structures.blocks import Blocks, check_parts
 from bayesrule.structures.dense import Dense
 from bayesrule.structures.diagonal import Diagonal
 from bayesrule.structures.kronecker import Kronecker
+from bayesrule.structures.low_rank import LowRank
 
 SMALL = 4096
 """Variables of which a dense matrix is no trouble: 128 MB in float64, and seconds for its factor."""
@@ -25,8 +26,10 @@ class Sum(Structure):
     """Λ = Σ_k Λ_k of ``parts`` of different kinds, such as a low-rank prior and the Kronecker products of a curvature.
 
     Products with Λ, and so the quadratic form that a fit needs of its prior, are exact. For Λ⁻¹, log |Λ| and draws it
-    is replaced by its `root`: exact up to 4096 variables, where it is a dense matrix; above, one part is kept, of
-    Kronecker products if there are any, and all others enter by their diagonals.
+    is replaced by its `root`: exact up to 4096 variables, where it is a dense matrix. Above, one part is kept, and the
+    parts that no kind holds together with it enter by their diagonals. Kept are, of what there is, a dense matrix,
+    blocks, Kronecker products, low rank of a covariance or low rank of a precision, in this order; of two of the same
+    kind, that with the larger trace.
 
     >>> from bayesrule.structures import Kronecker, LowRank
     >>> few = LowRank(torch.ones(2), torch.ones(2, 1))
@@ -55,15 +58,12 @@ class Sum(Structure):
         """What stands for Λ where it has to be inverted."""
         if self.size <= SMALL:
             return Dense.derived(self.dense())
-        others = list(self.parts)
-        kept = 0
-        for index, part in enumerate(others):
-            if isinstance(part, Kronecker | Blocks):
-                kept = index
-                break
-        root = others.pop(kept)
+        root, *others = sorted(self.parts, key=_first_to_keep)
         for part in others:
-            root = root + Diagonal(part.diagonal)
+            both = root + part
+            if isinstance(both, Sum):  # no kind holds both
+                both = root + Diagonal(part.diagonal)
+            root = both
         return root
 
     @property
@@ -110,3 +110,12 @@ class Sum(Structure):
     def variance_along(self, j: Tensor) -> Tensor:
         """By the root."""
         return self.root.variance_along(j)
+
+
+def _first_to_keep(part: Structure) -> tuple[int, bool, float]:
+    """Sorts parts into the order that `Sum` names, whatever the order in which they were added."""
+    # a dense matrix first, since it takes everything in; a diagonal last, since everything takes it in
+    order = [Dense, Blocks, Kronecker, LowRank, Sum, Diagonal]
+    of_precision = isinstance(part, LowRank) and part.of == "precision"
+    trace = float(part.diagonal.detach().double().sum())
+    return order.index(type(part)), of_precision, -trace

@@ -1,0 +1,38 @@
+"""Three fits one after the other, then one that fails in one process alone, and one more after it."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+import bayesrule as br
+from bayesrule import processes
+
+sys.path.insert(0, str(Path(__file__).parent))
+from learn import examples, model
+
+
+def main(out):
+    torch.set_num_threads(1)
+    x, y = examples()
+    network = model()
+    first = br.fit(network, (x[:20], y[:20]), "bbb", epochs=1, val=0)
+    second = br.fit(network, (x[20:], y[20:]), "map", prior=first, epochs=2, val=0)
+    third = br.fit(network, (x[20:], y[20:]), "bbb", prior=first, epochs=1, val=0)
+    assert processes.count() == 1  # each group ends with its fit
+    error, number = None, None
+    try:
+        with processes.joined():
+            number = processes.rank()
+            if number == 1:
+                raise KeyError("in one process alone")
+            processes.any_of(True)
+    except (KeyError, RuntimeError) as caught:
+        error = type(caught).__name__
+    fourth = br.fit(network, (x, y), "map", epochs=1, val=0)
+    states = [posterior.state() for posterior in (first, second, third, fourth)]
+    torch.save({"states": states, "error": error}, Path(out) / f"{number}.pt")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
