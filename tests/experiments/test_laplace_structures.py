@@ -83,7 +83,7 @@ def test_the_experiment_answers_in_full_and_repeats(short):
     result = run(Setting())
     assert len(result.claims) == 9
     assert all(claim.source and claim.says and claim.measured for claim in result.claims)
-    assert all(type(claim.held) is bool for claim in result.claims)
+    assert {claim.held for claim in result.claims} <= {True, False, None}
     assert len(result.notes) == 4
     assert imread(io.BytesIO(png(result)), format="png").std() > 0.01
     assert timeless(result) == timeless(run(Setting()))
@@ -156,7 +156,7 @@ def test_seeds_are_counted():
     found[2]["structures"][KRONECKER][TANGENT]["accuracy"] -= 0.006
     claim = keeps(found, "digits", KRONECKER)
     assert "within in 2 of 3 seeds" in claim.measured
-    assert claim.held  # 0.2 points on average
+    assert claim.held is None  # 0.2 points on average, and as uncertain as that
 
 
 def test_columns_are_by_seed():

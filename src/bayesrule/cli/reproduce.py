@@ -1,7 +1,8 @@
 """Repeat an experiment of the documents behind this library, and say whether its claims hold.
 
-Writes figure.png and result.json (each claim, what was measured, whether it held) to a directory. Quick by default, on
-embedded data; --full is on the data of the document, at length, and goes on where it stopped when it is interrupted.
+Writes figure.png and result.json (each claim, what was measured, whether it held or the run cannot tell) to a
+directory. Quick by default, on embedded data; --full is on the data of the document, at length, and goes on where it
+stopped when it is interrupted.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ EPILOG = """examples:
   bayesrule reproduce
   bayesrule reproduce path-derivative
   bayesrule reproduce kl-weights --full --jobs 2 --data-dir data --out results/kl-weights"""
+
+VERDICTS = {True: "held", False: "NOT held", None: "undecided"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,8 +78,8 @@ def run(args: argparse.Namespace) -> None:
         show_json(plain)
     else:
         for claim in result.claims:
-            print(f"{'held    ' if claim.held else 'NOT held'}  {claim.says} ({claim.source})")
-            print(f"          {claim.measured}")
+            print(f"{VERDICTS[claim.held]:9}  {claim.says} ({claim.source})")
+            print(f"           {claim.measured}")
         for note in result.notes:
             print(note)
     say(f"wrote {folder / 'result.json'} and {folder / 'figure.png'}")

@@ -57,12 +57,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a document beside what a run gave."""
+    """A statement of a document beside what a run gave. ``held``: None if the run cannot tell."""
 
     source: str
     says: str
     measured: str
-    held: bool
+    held: bool | None
 
 
 @dataclass(frozen=True)

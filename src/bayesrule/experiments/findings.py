@@ -12,17 +12,66 @@ from matplotlib.axes import Axes
 from bayesrule.experiments.base import Setting
 from bayesrule.experiments.trials import Outcome, average, said
 
+LEVEL = 0.95
+"""Confidence of each bound of a mean over seeds."""
+ACCURACY = 0.005
+"""The margin of accuracy: what is less accurate by less than half a percentage point is not worse."""
+
 
 def seeds(setting: Setting, count: int = 3) -> range:
     """Several seeds, other ones for another seed of the setting."""
     return range(setting.seed * 100, setting.seed * 100 + count)
 
 
-def not_worse(gains: Sequence[float]) -> bool:
-    """Whether a mean gain is not below zero by more than two standard errors."""
+def bounds(gains: Sequence[float]) -> tuple[float, float]:
+    """The lower and the upper 95 % confidence bound of a mean gain, each one-sided, by Student's t.
+
+    >>> bounds([1.0, 3.0, 2.0])
+    (0.314..., 3.685...)
+    """
+    from scipy.stats import t
+
     centre, error = average(gains)
-    # The first test decides alone where the error is not known: comparisons with NaN are false.
-    return centre >= 0 or centre + 2 * error >= 0
+    if math.isnan(error):  # one seed, or a training that broke off, says nothing of the scatter
+        return -math.inf, math.inf
+    reach = float(t.ppf(LEVEL, len(gains) - 1)) * error
+    return centre - reach, centre + reach
+
+
+def not_worse(gains: Sequence[float], margin: float) -> bool | None:
+    """Test of non-inferiority: whether a mean gain is above ``-margin``. None: these seeds cannot tell.
+
+    True if the lower confidence bound of the mean gain is above ``-margin``, False if the upper one is below it. More
+    noise widens the bounds, so it can undo a verdict but never make one.
+
+    >>> not_worse([0.001, -0.001, 0.0], margin=0.005), not_worse([0.05, -0.06, 0.0], margin=0.005)
+    (True, None)
+    """
+    low, high = bounds(gains)
+    if low > -margin:
+        return True
+    return False if high < -margin else None
+
+
+def alike(gains: Sequence[float], margin: float) -> bool | None:
+    """Test of equivalence, two one-sided tests: whether a mean gain is between ``-margin`` and ``margin``.
+
+    >>> alike([0.001, -0.001, 0.0], margin=0.005), alike([0.02, 0.021, 0.02], margin=0.005)
+    (True, False)
+    """
+    return all_hold([not_worse(gains, margin), not_worse([-gain for gain in gains], margin)])
+
+
+def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
+    """Whether all hold: one that does not is enough for False, and one that is undecided leaves the whole undecided.
+
+    >>> all_hold([True, True]), all_hold([True, None]), all_hold([None, False])
+    (True, None, False)
+    """
+    verdicts = list(verdicts)
+    if False in verdicts:
+        return False
+    return None if None in verdicts else True
 
 
 def better(gains: Sequence[float]) -> bool:

@@ -136,7 +136,7 @@ def _turn_claims(found: Sequence[Outcome], data: str) -> list[Claim]:
             "Book 2020, figure 5.8",
             f"means and deviations by turns give about the same accuracy as both at once on {data}",
             f"{trials.said(turns)} by turns, {trials.said(once)} at once; the same is a difference below {SAME}",
-            abs(mean(turns) - mean(once)) < SAME,
+            findings.alike(findings.differences(turns, once), SAME),
         )
     ]
     by_turns = findings.chosen(found, data, "by turns", finished=True)

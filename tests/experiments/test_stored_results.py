@@ -1,0 +1,66 @@
+"""What the stored results say of their claims is what the rules of the experiments say of the stored numbers."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from bayesrule.experiments.book import group_plateau, groups, kl_weights, path_derivative
+from bayesrule.experiments.laplace import laplace_structures
+from bayesrule.experiments.penalties import penalty_table
+from bayesrule.experiments.trials import Outcome
+
+RESULTS = Path(__file__).parents[2] / "docs/results"
+
+
+def outcomes(data, part="trials"):
+    return [Outcome(**trial) for trial in data[part]]
+
+
+def of_path_derivative(data):
+    found = outcomes(data)
+    return [path_derivative._training_claim(found, row["data"], row["start"]) for row in data["first"]]
+
+
+def of_kl_weights(data):
+    found = outcomes(data)
+    return [*kl_weights._claims(found, "mnist"), *kl_weights._claims(found, "cifar10")]
+
+
+def of_groups(data):
+    return [claim for name, parts in data.items() for claim in groups._turn_claims(outcomes(parts, "turns"), name)]
+
+
+def of_group_plateau(data):
+    found = outcomes(data)
+    return [group_plateau._same_claim(found, "mnist"), group_plateau._better_claim(found, "cifar10")]
+
+
+def of_penalty_table(data):
+    rows = [penalty_table.Measured(**row["measured"]) for row in data["table"]]
+    return [penalty_table._no_worse(rows), penalty_table._too_strong(rows), penalty_table._cost(rows)]
+
+
+def of_laplace_structures(data):
+    found = {}
+    for network in data["networks"]:
+        found.setdefault(network["data"], []).append(network)
+    return [claim for name, rows in found.items() for claim in laplace_structures.claims_of(rows, name)]
+
+
+JUDGED = {
+    "path-derivative": of_path_derivative,
+    "kl-weights": of_kl_weights,
+    "mean-and-sigma-groups": of_groups,
+    "group-plateau": of_group_plateau,
+    "penalty-table": of_penalty_table,
+    "laplace-structures": of_laplace_structures,
+}
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_stored_claims_are_judged_by_the_present_rules(name):
+    stored = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    for claim in JUDGED[name](stored["data"]):
+        assert asdict(claim) in stored["claims"], claim
