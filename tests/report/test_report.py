@@ -144,3 +144,18 @@ def test_in_a_browser(digits, tmp_path):
     pixels = imread(shot)
     assert pixels.shape[:2] == (1400, 900)
     assert (pixels.std(axis=1) > 0.01).any(axis=1).mean() > 0.2  # a blank page has rows of one colour only
+
+
+def test_a_calibration_error_is_shown_with_what_chance_alone_gives(digits, capsys):
+    """On the page, in scores.json and on the terminal."""
+    from bayesrule.cli.terminal import show_board
+
+    null = digits.entries[0].scores.null("ece")
+    assert digits.to_json()["methods"]["map"]["nulls"]["ece"] == {"mean": null.mean, "upper": null.upper}
+    page = render(digits)
+    assert f"({null.mean:.3f})<small>" in page
+    assert f"null below {null.upper:.3f}</small>" in page
+    show_board(digits)
+    shown = capsys.readouterr().out
+    assert "ECE (null)" in shown
+    assert f"({null.mean:.3f})" in shown

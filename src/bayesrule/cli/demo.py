@@ -18,6 +18,7 @@ LOOK = """
 What to look at:
   accuracy   all are about as often right; the difference is in what they say of their mistakes
   NLL, ECE   lower is better: confidence that can be trusted
+             (the ECE in brackets is what a perfectly calibrated method would have by chance)
   OOD AUROC  higher is better: scrambled digits, which are no digits, look less certain than real ones
   training   what it costs, as a multiple of map, one ordinary network
 Then open {page} in a browser: the least certain digits are the ones that people argue about.

@@ -55,6 +55,8 @@ def show_board(comparison: Comparison) -> None:
             value = cell.value
             if cell.best:
                 value = f"[bold]{value}[/bold]"
+            if cell.null:
+                value += f" ({cell.null})"
             scores.append(value)
         shown.append([row.name, *scores, row.cost])
     show_table(["method", *(measure.label for measure in measures), "training"], shown, right=True)

@@ -1,8 +1,19 @@
 """How good predictions are: scores with bootstrap intervals, and curves for pictures."""
 
 from bayesrule.evaluate.curves import quantile_calibration, reliability, risk_coverage
+from bayesrule.evaluate.null import Null
 from bayesrule.evaluate.score import evaluate, score
 from bayesrule.evaluate.scores import Scores
 from bayesrule.evaluate.weighted import flat, risk_curve
 
-__all__ = ["Scores", "evaluate", "flat", "quantile_calibration", "reliability", "risk_coverage", "risk_curve", "score"]
+__all__ = [
+    "Null",
+    "Scores",
+    "evaluate",
+    "flat",
+    "quantile_calibration",
+    "reliability",
+    "risk_coverage",
+    "risk_curve",
+    "score",
+]

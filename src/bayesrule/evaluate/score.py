@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from bayesrule.data import Data, as_data
 from bayesrule.evaluate import weighted
+from bayesrule.evaluate.null import calibration_null
 from bayesrule.evaluate.scores import Scores, scored
 from bayesrule.evaluate.weighted import Statistic
 from bayesrule.predictions import Binary, Classes, Counts, Prediction, Reals, tails
@@ -40,7 +43,8 @@ def evaluate(
         test: Inputs and targets, as for training.
         ood: Inputs from elsewhere for ``auroc_ood``. A pair is inputs and targets, which do not count.
         samples: Networks per prediction.
-        bootstrap: Resamples behind the intervals; 0 for none.
+        bootstrap: Resamples behind the intervals, and simulations behind the null of the calibration error; 0 for
+            none.
         seed: Of the networks and of the resamples.
     """
     x, y = as_data(test).raw()
@@ -62,6 +66,8 @@ def score(
     Classes: accuracy, nll, brier, ece, confidence, entropy, epistemic, aurc. Reals: rmse, mae, nll, crps, coverage_50,
     coverage_90, coverage_95, width_90, std. Counts: rmse, nll, coverage_90. With ``ood`` also auroc_ood.
 
+    The ece of few examples is above zero by chance alone: ``scores.null("ece")`` says how far.
+
     >>> import torch
     >>> from bayesrule.predictions import Reals
     >>> scores = score(Reals(torch.zeros(1, 4), torch.ones(())), torch.tensor([0.1, -0.3, 0.5, 2.0]))
@@ -78,7 +84,11 @@ def score(
             raise ValueError(f"ood must be a {type(prediction).__name__} of at least one example: got {ood}")
         table["auroc_ood"] = weighted.separation(prediction.uncertainty, ood.uncertainty)
         sizes.append(len(ood))
-    return scored(table, sizes, bootstrap, seed)
+    scores = scored(table, sizes, bootstrap, seed)
+    if bootstrap and isinstance(prediction, Classes | Binary):
+        generator = torch.Generator().manual_seed(seed)
+        return replace(scores, nulls={"ece": calibration_null(prediction.confidence, BINS, bootstrap, generator)})
+    return scores
 
 
 def _table(prediction: Prediction, y: Tensor) -> dict[str, Statistic]:

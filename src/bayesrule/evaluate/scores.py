@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from bayesrule.evaluate.null import Null
 from bayesrule.evaluate.weighted import Statistic
 from bayesrule.naming import unknown
 
@@ -19,16 +20,22 @@ CELLS = 2_000_000
 class Scores(Mapping[str, float]):
     """Scores by name, each with a 95 % interval over resamples of the test examples.
 
+    A score that is above zero even where nothing is wrong, the calibration error, has its null beside it.
+
     >>> scores = Scores({"accuracy": 0.9}, {"accuracy": (0.85, 0.94)})
     >>> scores["accuracy"], scores.interval("accuracy")
     (0.9, (0.85, 0.94))
     >>> scores
     score           value  95 % interval
     accuracy          0.9  0.85 to 0.94
+    >>> Scores({"ece": 0.02}, {"ece": (0.01, 0.05)}, {"ece": Null(0.015, 0.03)})
+    score           value  95 % interval
+    ece              0.02  0.01 to 0.05; if calibrated: 0.015, 95 % below 0.03
     """
 
     table: Mapping[str, float]
     intervals: Mapping[str, tuple[float, float]]
+    nulls: Mapping[str, Null] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> float:
         return self.table[name]
@@ -47,10 +54,22 @@ class Scores(Mapping[str, float]):
             raise ValueError(f"{name!r} has no interval because bootstrap was 0: evaluate with bootstrap=1000")
         return self.intervals[name]
 
+    def null(self, name: str) -> Null:
+        """What the score would be of labels drawn from the prediction itself: its mean and its 95 % quantile."""
+        if name not in self:
+            raise unknown("score", name, self)
+        if name not in self.nulls:
+            raise ValueError(f"{name!r} has no null: only 'ece' has one, of classes, if bootstrap is not 0")
+        return self.nulls[name]
+
     def to_json(self) -> dict[str, dict[str, float]]:
-        """Plain data: value, and low and high ends of the interval if there is one."""
-        ends = {name: dict(zip(("low", "high"), pair, strict=True)) for name, pair in self.intervals.items()}
-        return {name: {"value": value, **ends.get(name, {})} for name, value in self.items()}
+        """Plain data: value, low and high ends of the interval if there is one, mean and 95 % quantile of the null."""
+        plain = {name: {"value": value} for name, value in self.items()}
+        for name, (low, high) in self.intervals.items():
+            plain[name] |= {"low": low, "high": high}
+        for name, null in self.nulls.items():
+            plain[name] |= {"null": null.mean, "null_95": null.upper}
+        return plain
 
     def __repr__(self) -> str:
         rows = [f"{'score':<12} {'value':>8}" + "  95 % interval" * bool(self.intervals)]
@@ -59,6 +78,8 @@ class Scores(Mapping[str, float]):
             if self.intervals:
                 low, high = self.intervals[name]
                 row += f"  {low:.4g} to {high:.4g}"
+            if name in self.nulls:
+                row += f"; if calibrated: {self.nulls[name].mean:.4g}, 95 % below {self.nulls[name].upper:.4g}"
             rows.append(row)
         return "\n".join(rows)
 

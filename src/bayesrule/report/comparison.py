@@ -80,6 +80,7 @@ class Comparison:
             methods[entry.name] = {
                 "scores": dict(entry.scores),
                 "intervals": {name: list(entry.scores.interval(name)) for name in entry.scores},
+                "nulls": {name: null._asdict() for name, null in entry.scores.nulls.items()},
                 "seconds": entry.seconds,
                 "cost": self.cost(entry),
             }

@@ -9,11 +9,13 @@ from bayesrule.report.measures import MEASURES, Measure, number
 
 
 class Cell(NamedTuple):
-    """A score, its 95 % interval, and whether it is the best of its column."""
+    """A score, its 95 % interval, whether it is the best of its column, and what it would be by chance alone."""
 
     value: str
     interval: str
     best: bool
+    null: str = ""
+    null_upper: str = ""
 
 
 class BoardRow(NamedTuple):
@@ -40,7 +42,11 @@ def board(comparison: Comparison) -> Board:
         cells, cost = [], comparison.cost(entry)
         for name in shown:
             low, high = entry.scores.interval(name)
-            cells.append(Cell(number(entry.scores[name]), f"{number(low)} … {number(high)}", entry.name in best[name]))
+            cell = Cell(number(entry.scores[name]), f"{number(low)} … {number(high)}", entry.name in best[name])
+            if name in entry.scores.nulls:
+                null = entry.scores.null(name)
+                cell = cell._replace(null=number(null.mean), null_upper=number(null.upper))
+            cells.append(cell)
         paid = f"{entry.seconds:.1f} s"
         if cost is not None:
             paid = f"{cost:.1f} ×"

@@ -41,7 +41,12 @@ MEASURES = {
     "rmse": Measure("RMSE", DOWN, "root of the mean squared error, in the units of the target"),
     "nll": Measure("NLL", DOWN, "minus the mean log-probability of what was true: sure and wrong costs most"),
     "brier": Measure("Brier", DOWN, "mean squared distance between probabilities and the truth, from 0 to 2"),
-    "ece": Measure("ECE", DOWN, "mean gap between confidence and accuracy: 0.02 is two percentage points"),
+    "ece": Measure(
+        "ECE (null)",
+        DOWN,
+        "mean gap between confidence and accuracy: 0.02 is two percentage points. In brackets what a perfectly "
+        "calibrated prediction would have on so few examples, on average: below that it is as good as it can be seen",
+    ),
     "crps": Measure("CRPS", DOWN, "distance between predicted distribution and truth, in the units of the target"),
     "coverage_90": Measure("coverage 90 %", 0.9, "share of test targets inside their 90 % intervals: should be 0.9"),
     "width_90": Measure("width 90 %", None, "mean width of the 90 % intervals: narrow is good if coverage is right"),

@@ -45,6 +45,7 @@ def render(comparison: Comparison) -> str:
         examples=[(e.name, extremes(e.prediction, comparison.split, comparison.schema)) for e in comparison.ranked],
         settings=[(entry.name, in_words(entry.settings)) for entry in comparison.ranked],
         scores=list(comparison.entries[0].scores),
+        nulls=list(comparison.entries[0].scores.nulls),
         number=number,
     )
 
