@@ -19,7 +19,7 @@ class Null(NamedTuple):
 
 
 def calibration_null(confidence: Tensor, bins: int, simulations: int, generator: torch.Generator) -> Null:
-    """The expected calibration error of labels drawn from the prediction itself, ``correct_i ~ Bernoulli(confidence_i)``.
+    """The expected calibration error of labels drawn from the prediction, ``correct_i ~ Bernoulli(confidence_i)``.
 
     Where trailing dimensions are pixels, each is drawn by itself, whatever its neighbours are.
 

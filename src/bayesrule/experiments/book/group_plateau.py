@@ -90,8 +90,8 @@ def _same_claim(found: Sequence[Outcome], data: str) -> Claim:
     gains = findings.gains(found, data, PLATEAU, next(iter(CONSTANT)), "accuracy")
     return Claim(
         SOURCE,
-        f"a plateau schedule by group makes no difference to the accuracy on {data} (within {100 * findings.ACCURACY:g} "
-        "points)",
+        f"a plateau schedule by group makes no difference to the accuracy on {data} (within "
+        f"{100 * findings.ACCURACY:g} points)",
         f"accuracy {_said(found, data, 'accuracy', 4)}",
         findings.alike(gains, findings.ACCURACY),
     )

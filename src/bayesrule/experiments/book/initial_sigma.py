@@ -106,8 +106,8 @@ def _claims(found: list[Outcome], data: str) -> list[Claim]:
         ),
         Claim(
             "Book 2020, section 4.2",
-            f"ρ = −10 is a good trade-off on {data}: as accurate as any (within {100 * findings.ACCURACY:g} points), and "
-            "not frequentist",
+            f"ρ = −10 is a good trade-off on {data}: as accurate as any (within "
+            f"{100 * findings.ACCURACY:g} points), and not frequentist",
             f"accuracy {trials.said(accuracy[_named(CHOSEN)])}, the best {trials.said(accuracy[_named(best)])} "
             f"({_named(best)}); a share {shares[CHOSEN]:.1e} of the uncertainty is epistemic",
             findings.all_hold([findings.not_worse(behind, findings.ACCURACY), shares[CHOSEN] >= LITTLE]),
