@@ -15,7 +15,8 @@ from bayesrule.modules import Parameters
 from bayesrule.posteriors.networks import Drawn, Runner, outside_inference_mode
 from bayesrule.seeds import mixed
 
-Sample: TypeAlias = Callable[[int, torch.Generator], Tensor]
+Fill: TypeAlias = Callable[[Tensor, torch.Generator], None]
+"""Draws into the rows of a matrix."""
 KEPT = 2**27
 """Bytes of drawn weights that a posterior keeps."""
 CHUNK = 2**26
@@ -27,12 +28,12 @@ BLOCK = 2**18
 class Draws:
     """The networks that seeds give. The last ones asked for are kept, if they take at most `KEPT` bytes.
 
-    A network is the runner's function under ``centre`` plus a row of ``sample(count, generator)``, both in the names
-    and shapes of ``like``; centre None is zero.
+    A network is the runner's function under ``centre`` plus a row of what ``fill(rows, generator)`` draws, both in
+    the names and shapes of ``like``; centre None is zero.
     """
 
-    def __init__(self, runner: Runner, like: Parameters, sample: Sample, centre: Parameters | None = None) -> None:
-        self.runner, self.like, self.sample, self.centre = runner, like, sample, centre
+    def __init__(self, runner: Runner, like: Parameters, fill: Fill, centre: Parameters | None = None) -> None:
+        self.runner, self.like, self.fill, self.centre = runner, like, fill, centre
         self._kept: tuple[tuple[int, int], Drawn] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -64,13 +65,14 @@ class Draws:
 
         One generator for all blocks would make the draws depend on which thread comes first.
         """
-        centre = weights.new_zeros(()) if self.centre is None else modules.flatten(self.centre)
+        centre = None if self.centre is None else modules.flatten(self.centre)
         blocks = torch.split(weights, max(1, BLOCK // weights.shape[1]))
 
         def fill(index: int) -> None:
             generator = torch.Generator(weights.device).manual_seed(mixed(seed, index))
-            # into the block as it leaves the sampler: no second matrix of all weights
-            torch.add(centre, self.sample(len(blocks[index]), generator), out=blocks[index])
+            self.fill(blocks[index], generator)
+            if centre is not None:
+                blocks[index].add_(centre)
 
         threads = min(torch.get_num_threads(), len(blocks)) if weights.device.type == "cpu" else 1
         if threads == 1:

@@ -47,7 +47,7 @@ class Gaussian(Posterior):
     @cached_property
     def _draws(self) -> Draws:
         """Made when networks are first asked for: a fit looks at posteriors that nobody draws from."""
-        return Draws(Runner(self.model, self._output), self.mean, self.precision.sample, self.mean)
+        return Draws(Runner(self.model, self._output), self.mean, self.precision.fill, self.mean)
 
     def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
         """The module under w = mean + δ, δ ~ N(0, Λ⁻¹); the same seed gives the same networks, kept for a while."""

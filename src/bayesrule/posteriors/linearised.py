@@ -87,7 +87,7 @@ class Linearised(Gaussian):
 
     @cached_property
     def _draws(self) -> Draws:
-        return Draws(Runner(self.model, self._tangent), self.mean, self.precision.sample)
+        return Draws(Runner(self.model, self._tangent), self.mean, self.precision.fill)
 
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """f_mean(x) [B, ...] and J Σ Jᵀ [B, K, K]; x is in the network's units."""

@@ -61,6 +61,10 @@ class Structure(Named, ABC):
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """``count`` draws from N(0, Λ⁻¹), one a row."""
 
+    def fill(self, rows: Tensor, generator: torch.Generator | None = None) -> None:
+        """Draws from N(0, Λ⁻¹) into memory that is there, one a row."""
+        rows.copy_(self.sample(len(rows), generator))
+
     @abstractmethod
     def logdet(self) -> Tensor:
         """log |Λ|."""
