@@ -7,7 +7,6 @@ import re
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -148,15 +147,23 @@ def test_a_prediction_against_plain_passes(network, size, first, again):
 
 
 @pytest.mark.slow
-def test_the_import_costs_little_more_than_torch():
-    """Import times of torch alone and of bayesrule, interleaved: the ratio of medians is at most 1.25."""
+def test_the_import_costs_little_more_than_torch(tmp_path):
+    """Processor time of `import torch` and of `import bayesrule`, interleaved, with bytecode cached as pip leaves it."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
+
+    def processor_time(name):
+        before = os.times()
+        subprocess.run([sys.executable, "-c", f"import {name}"], check=True, env=environment)
+        after = os.times()
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    processor_time("bayesrule")  # which compiles torch as well
     times = {"torch": [], "bayesrule": []}
-    for _ in range(9):
+    for _ in range(15):
         for name, measured in times.items():
-            start = time.perf_counter()
-            subprocess.run([sys.executable, "-c", f"import {name}"], check=True)
-            measured.append(time.perf_counter() - start)
-    assert statistics.median(times["bayesrule"]) <= 1.25 * statistics.median(times["torch"])
+            measured.append(processor_time(name))
+    assert statistics.median(times["bayesrule"]) <= 1.10 * statistics.median(times["torch"])
 
 
 @pytest.mark.slow
