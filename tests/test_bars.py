@@ -148,7 +148,7 @@ def test_a_prediction_against_plain_passes(network, size, first, again):
 
 @pytest.mark.slow
 def test_the_import_costs_little_more_than_torch(tmp_path):
-    """Processor time of `import torch` and of `import bayesrule`, interleaved, with bytecode cached as pip leaves it."""
+    """Processor time of `import torch` and of `import bayesrule`, in turns, with bytecode cached as pip leaves it."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
 
