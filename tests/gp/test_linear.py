@@ -79,6 +79,19 @@ def test_the_last_layer_is_a_process_on_the_features_below(subset):
     assert gp.log_marginal_likelihood() == pytest.approx(sk.log_marginal_likelihood(), rel=1e-10)
 
 
+def test_targets_far_away_come_back_in_double_precision():
+    x, y, new = table(3, 15, 3, 1)
+    found = []
+    for offset in (0, 1e9):
+        data = br.data.standardize((x, y + offset))
+        model = nn.Linear(3, 1)
+        nn.init.constant_(model.weight, 0.5)
+        nn.init.zeros_(model.bias)
+        gp = br.gp.from_network(model, data, br.likelihoods.Gaussian(torch.tensor(NOISE)))
+        found.append(gp.posterior(new).mean.double() - offset)
+    assert_close(*found, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_standardised_data_come_back_in_the_users_units(outputs):
     """Against scikit-learn's process on the standardised numbers, with everything brought back by hand."""

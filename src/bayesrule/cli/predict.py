@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from bayesrule.cli import options
@@ -91,4 +92,7 @@ def _refuse(out: Path, data: Path) -> None:
 
 
 def _list(values: Tensor) -> list[float]:
-    return [float(f"{value:.7g}") for value in values.tolist()]  # all that single precision holds, and no more
+    """Numbers with all the digits that their dtype holds, and no more."""
+    if values.dtype == torch.float64:
+        return values.tolist()
+    return [float(f"{value:.7g}") for value in values.tolist()]

@@ -92,13 +92,18 @@ def standardize(train: Any, targets: str = "auto") -> Arrays:
 
 
 def _z_score(t: Tensor) -> Affine:
+    t = t.double()
     if t.ndim == 4:  # pictures: a number for each channel, [C, 1, 1]
-        std, mean = torch.std_mean(t.double(), dim=(0, 2, 3), correction=0, keepdim=True)
-        std, mean = std[0], mean[0]
+        over: tuple[int, ...] = (0, 2, 3)
+        origin = t[:1, :, :1, :1]
     else:
-        std, mean = torch.std_mean(t.double(), dim=0, correction=0)
-    # The deviation of a constant is rounding error of its mean, rarely 0.
-    return Affine(mean, std.masked_fill(std <= 1e-12 * mean.abs(), 1.0))
+        over = (0,)
+        origin = t[:1]
+    # From the first value on: an offset, however large, takes nothing off the deviation, and a constant has none.
+    std, mean = torch.std_mean(t - origin, dim=over, correction=0, keepdim=True)
+    std, mean = std[0], (mean + origin)[0]
+    # Values that differ in their last bits only are a constant that was computed in several ways.
+    return Affine(mean, std.masked_fill(std <= torch.finfo(std.dtype).eps * mean.abs(), 1.0))
 
 
 def _inputs(x: Any) -> Inputs:

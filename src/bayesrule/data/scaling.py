@@ -11,12 +11,16 @@ from torch import Tensor
 from bayesrule.data import inputs
 from bayesrule.data.inputs import Inputs
 
+FAR = 16
+"""An offset of more units than this takes four bits and more off every number that it is added to."""
+
 
 @dataclass(frozen=True, eq=False)
 class Affine:
     """An invertible change of units: ``forward(t) = (t − loc) / scale``.
 
-    Computed in double precision; the result has the dtype of ``t``, or double for whole numbers.
+    Computed in double precision; the result has the dtype of ``t``, or double for whole numbers. `inverse` gives double
+    where ``loc`` is `far` away: of 1e9 + t, single precision would leave nothing of t.
 
     >>> celsius = Affine(loc=32.0, scale=1.8)
     >>> celsius.forward(torch.tensor([212.0])), celsius.inverse(torch.tensor([100.0]))
@@ -32,6 +36,11 @@ class Affine:
         if not (self.scale.isfinite() & (self.scale > 0)).all() or not self.loc.isfinite().all():
             raise ValueError(f"loc must be finite and scale finite and positive, got loc={loc} and scale={scale}")
 
+    @property
+    def far(self) -> bool:
+        """Whether some ``loc`` is more than `FAR` of its ``scale`` from zero."""
+        return bool((self.loc.abs() > FAR * self.scale).any())
+
     def forward(self, t: Tensor) -> Tensor:
         """``t`` in the network's units."""
         loc, scale = self.loc.to(t.device), self.scale.to(t.device)
@@ -40,11 +49,12 @@ class Affine:
     def inverse(self, t: Tensor) -> Tensor:
         """``t`` back in the user's units."""
         loc, scale = self.loc.to(t.device), self.scale.to(t.device)
-        return _like(t.double() * scale + loc, t)
+        result = t.double() * scale + loc
+        return result if self.far else _like(result, t)
 
 
 def _like(result: Tensor, given: Tensor) -> Tensor:
-    """The result of a computation in double precision in the dtype of what was given, if that can hold it."""
+    """The result of a computation in double precision in the dtype of what was given, if that is a floating one."""
     return result.to(given.dtype) if given.is_floating_point() else result
 
 

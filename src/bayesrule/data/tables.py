@@ -166,7 +166,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
     if suffix == ".csv":
         _check_header(path)
     try:
-        frame = pd.read_csv(path, low_memory=False) if suffix == ".csv" else pd.read_parquet(path)
+        frame = pd.read_csv(path, low_memory=False, **_exactly()) if suffix == ".csv" else pd.read_parquet(path)
     except ImportError as error:
         raise ImportError(f"reading {path} needs pyarrow: pip install bayesrule[parquet]") from error
     except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are ValueErrors or OSErrors
@@ -176,6 +176,14 @@ def read_table(path: str | Path) -> pd.DataFrame:
     if frame.empty:
         raise ValueError(f"{path} must have rows, got only the columns {', '.join(map(str, frame.columns))}")
     return frame
+
+
+def _exactly() -> dict[str, Any]:
+    """What makes pandas read the nearest number to the digits in a file; since 3.1 it does so by itself."""
+    import pandas as pd
+
+    version = tuple(int(part) for part in pd.__version__.split(".")[:2])
+    return {} if version >= (3, 1) else {"float_precision": "round_trip"}
 
 
 def fingerprint(path: str | Path) -> str:

@@ -260,7 +260,8 @@ class NetworkGP:
     def _out(self, f: Tensor) -> Tensor:
         """Outputs [N, C] in the user's units."""
         loc, scale = self._units
-        return (f * scale + loc).to(self._dtype)
+        found, targets = f * scale + loc, self.task.data.scaling.targets
+        return found if targets is not None and targets.far else found.to(self._dtype)
 
 
 def _believed(prior: Prior, parameters: Parameters) -> tuple[Tensor, Tensor]:

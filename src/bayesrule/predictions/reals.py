@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.special import ndtr, ndtri
 
+from bayesrule.data import Affine
 from bayesrule.predictions import targets
 from bayesrule.predictions.base import fraction, log_mean, sampled
 from bayesrule.predictions.bisection import bisect
@@ -132,9 +133,14 @@ class Reals(Numbers):
         return torch.normal(self.means[networks], self.widths[networks], generator=generator)
 
     def rescaled(self, loc: float | Tensor, scale: float | Tensor) -> Reals:
-        """The prediction of ``loc + scale · y``, for positive ``scale``."""
-        loc, scale = (torch.as_tensor(v, dtype=self.means.dtype, device=self.means.device) for v in (loc, scale))
-        return Reals(self.means * scale + loc, self.stds * scale, self.spreads * scale)
+        """The prediction of ``loc + scale · y``, for positive ``scale``; in double precision if ``loc`` is far away.
+
+        Far is more than 16 times ``scale``: an offset leaves the fewer digits of y the larger it is.
+        """
+        units = Affine(loc, scale)
+        dtype = torch.float64 if units.far else self.means.dtype
+        loc, scale = (v.to(self.means.device, dtype) for v in (units.loc, units.scale))
+        return Reals(self.means.to(dtype) * scale + loc, self.stds * scale, self.spreads * scale)
 
 
 def _mean_abs(mean: Tensor, std: Tensor) -> Tensor:
