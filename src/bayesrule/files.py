@@ -6,10 +6,12 @@ the rest is a JSON skeleton in the file's metadata, beside a SHA-256 over both.
 
 from __future__ import annotations
 
-import contextlib
+import errno
+import glob
 import hashlib
 import json
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +29,41 @@ class FileError(ValueError):
 
 
 def write_atomically(path: str | Path, content: bytes | str) -> None:
-    """Write all of ``content`` to ``path`` or leave what was there: a temporary name, flushed to disk, then renamed."""
+    """Write all of ``content`` to ``path`` or leave what was there: a temporary name, flushed to disk, then renamed.
+
+    The temporary name is this call's own, so that several may write to one path: the last one wins, with all of it.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
     data = content.encode() if isinstance(content, str) else content
     try:
-        with open(partial, "wb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():  # a device, say, whose place a file would take
+            raise OSError(errno.EINVAL, "there is something that is no file")
+        _write(path, data)
+    except OSError as error:
+        # The system's own words tell of no file, as for a full disk, or of the temporary one.
+        why = error.strerror or str(error)
+        raise OSError(error.errno, f"cannot write {path}: {why}") from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    # exclusive: what has the name already, a symbolic link as well, is neither followed nor touched
+    with open(partial, "xb") as file:
+        try:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())  # on the disk before it has the name: a power cut leaves the old file or the new
-        os.replace(partial, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            partial.unlink()
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+def remove_partial(path: Path) -> None:
+    """Remove what killed writers of a path have left behind. For whoever knows that nobody writes to it now."""
+    for partial in path.parent.glob(f"{glob.escape(path.name)}.*.partial"):
+        partial.unlink(missing_ok=True)
 
 
 def save(path: str | Path, tree: Tree, kind: str) -> None:

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from bayesrule.training import Folder
+
 BAD = {
     "fitt digits": "did you mean 'fit'",
     "fit": "DATA must be a name",
@@ -138,3 +140,16 @@ def test_other_inputs_or_classes(bayesrule, tmp_path):
     assert bayesrule("fit", "moons", "--method", "map", "--epochs", 1, "--out", "run")[0] == 0
     assert "inputs of shape [2]" in bayesrule("predict", "run", "digits")[2]
     assert "classes of the run, upper, lower" in bayesrule("evaluate", "run", "and")[2]
+
+
+@pytest.mark.parametrize("verb", ["fit moons --method map", "fit --resume", "compare moons --methods map"])
+def test_a_directory_that_another_process_writes_to(bayesrule, tmp_path, verb):
+    if "--resume" in verb:
+        assert bayesrule("fit", "moons", "--method", "map", "--epochs", 1, "--out", "run")[0] == 0
+        (tmp_path / "run" / "posterior.safetensors").unlink()
+    before = contents(tmp_path)
+    with Folder(tmp_path / "run").held():
+        code, out, err = bayesrule(*verb.split(), "--out", "run")
+    assert (code, out) == (2, "")
+    assert "in use by another fit" in err
+    assert contents(tmp_path) == before

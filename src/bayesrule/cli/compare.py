@@ -18,6 +18,7 @@ from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
 from bayesrule.methods import AVAILABLE
 from bayesrule.report import Comparison, examine
+from bayesrule.training import Folder
 
 EPILOG = """examples:
   bayesrule compare moons
@@ -40,10 +41,11 @@ def run(args: argparse.Namespace) -> None:
         names = args.methods.split(",")
     each = per_method(settings, names)
     folder = Path(args.out or f"runs/{sources.name_of(settings.data)}-compare")
-    refuse(folder)
-    for one in each:
-        refuse(folder / one.method)
-    publish(comparison(each, args.command, folder), folder, args.json)
+    with Folder(folder).held():
+        refuse(folder)
+        for one in each:
+            refuse(folder / one.method)
+        publish(comparison(each, args.command, folder), folder, args.json)
 
 
 def per_method(settings: RunSettings, names: Sequence[str]) -> list[RunSettings]:
@@ -68,6 +70,7 @@ def comparison(each: Sequence[RunSettings], command: str, folder: Path | None) -
     for settings in each:
         run = Run.of(settings, source, command)
         method = fields.method(settings.method, settings.set)
-        posterior = run.train(split, folder and folder / settings.method, method)
+        own = folder and Folder(folder / settings.method, claimed=True)
+        posterior = run.train(split, own, method)
         entries.append(examine(settings.method, posterior, split, seed=settings.seed))
     return Comparison(split, entries, command, each[0].seed, schema, notes)

@@ -15,8 +15,10 @@ from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
+from bayesrule.methods import Method
 from bayesrule.models import choose_device
 from bayesrule.report import Comparison, examine
+from bayesrule.training import Folder
 
 EPILOG = """examples:
   bayesrule fit digits --method swag
@@ -37,18 +39,28 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 @processes.joined()
 def run(args: argparse.Namespace) -> None:
     """Train, evaluate, report; of many processes the first one writes."""
-    saved = schema = method = None
+    saved = method = None
     if args.resume:
         saved = _saved(args)
-        settings, schema = saved.settings, saved.schema
+        settings = saved.settings
     else:
         settings = RunSettings.of(args)
         method = fields.method(settings.method, settings.set)
-    folder = Path(args.out or f"runs/{sources.name_of(settings.data)}-{settings.method}")
+    folder = Folder(args.out or f"runs/{sources.name_of(settings.data)}-{settings.method}", claimed=True)
+    if processes.rank():
+        _train(args, settings, saved, method, folder)
+        return
+    with folder.held():  # from the look at what is there until all is written
+        if saved is None:
+            refuse(folder.path)
+        _train(args, settings, saved, method, folder)
+
+
+def _train(
+    args: argparse.Namespace, settings: RunSettings, saved: Run | None, method: Method | None, folder: Folder
+) -> None:
     first = processes.rank() == 0
-    if saved is None and first:
-        refuse(folder)
-    source = sources.read(settings, schema)
+    source = sources.read(settings, saved.schema if saved else None)
     split, schema, _ = source
     notes = sources.describe(split, schema)
     for note in notes:
@@ -59,12 +71,12 @@ def run(args: argparse.Namespace) -> None:
     try:
         posterior = run.train(split, where, method)
     except (KeyboardInterrupt, SystemExit):
-        say(f"stopped; continue with: bayesrule fit --resume --out {folder}")
+        say(f"stopped; continue with: bayesrule fit --resume --out {folder.path}")
         raise
     if not first:
         return
     entry = examine(settings.method, posterior, split, seed=settings.seed)
-    publish(Comparison(split, [entry], run.command, settings.seed, schema, notes), folder, args.json)
+    publish(Comparison(split, [entry], run.command, settings.seed, schema, notes), folder.path, args.json)
 
 
 def _saved(args: argparse.Namespace) -> Run:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bayesrule import likelihoods
+from bayesrule import likelihoods, processes
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
@@ -78,11 +77,17 @@ class Run:
         plain["schema"] = self.schema and self.schema.to_json()
         write_atomically(folder / "run.json", json.dumps(plain, indent=2))
 
-    def train(self, split: Split, folder: Path | None, method: Method | None) -> Posterior:
+    def train(self, split: Split, folder: Folder | None, method: Method | None) -> Posterior:
         """The posterior: fitted anew by a method, or, with None, from where the directory stands.
 
-        A directory is one that nobody else uses: whoever calls has made sure of that.
+        A directory is one that holds no other run: whoever calls has made sure of that.
         """
+        if folder is None or processes.rank():
+            return self._train(split, folder, method)
+        with folder.held():
+            return self._train(split, folder, method)
+
+    def _train(self, split: Split, folder: Folder | None, method: Method | None) -> Posterior:
         asked = self.settings
         network = build(self.model, asked.seed, asked.device)
         data: Any = split.train
@@ -92,7 +97,7 @@ class Run:
             if method is None and folder is not None and not _fresh(folder):
                 return resume(folder, network, data, callbacks=[callback])
             if folder is not None:
-                self.write(folder)  # before the first step, so that whatever is interrupted can be resumed
+                self.write(folder.path)  # before the first step, so that whatever is interrupted can be resumed
             try:
                 return fit(
                     network,
@@ -105,13 +110,11 @@ class Run:
                     asked.batch_size,
                     asked.seed,
                     callbacks=[callback],
-                    out=folder and Folder(folder, claimed=True),
+                    out=folder,
                 )
             except Exception:
                 if folder is not None and _fresh(folder):  # refused before the first step: leave nothing behind
-                    (folder / "run.json").unlink()
-                    with suppress(OSError):
-                        folder.rmdir()
+                    (folder.path / "run.json").unlink()
                 raise
 
     def posterior(self, folder: Path, device: str | None = None) -> Posterior:
@@ -167,16 +170,16 @@ class Run:
 def refuse(folder: Path, files: tuple[str, ...] = ("run.json", "scores.json")) -> None:
     """An error if a directory holds another run."""
     found = [name for name in files if (folder / name).exists()]
-    if found or not _fresh(folder):
+    if found or not _fresh(Folder(folder)):
         raise FileExistsError(
             f"--out {folder} holds another run ({', '.join(found) or 'its posterior'}): choose another directory, "
             "delete it, or continue it with --resume"
         )
 
 
-def _fresh(folder: Path) -> bool:
+def _fresh(folder: Folder) -> bool:
     """Whether no training has begun in a directory."""
-    return not (Folder(folder).checkpoint.exists() or Folder(folder).posterior.exists())
+    return not (folder.checkpoint.exists() or folder.posterior.exists())
 
 
 def _spec(settings: RunSettings, split: Split) -> Spec:

@@ -12,13 +12,13 @@ from types import FrameType
 
 from torch import nn
 
-from bayesrule import files
+from bayesrule import files, locks
 from bayesrule.files import Tree
 from bayesrule.posteriors import Posterior, load
 
 
 class Folder:
-    """A directory that belongs to one run.
+    """A directory that belongs to one run, and while that is trained to one writer.
 
     ``interval``: seconds between checkpoints. ``claimed``: whether somebody has made sure that it holds no other run.
     """
@@ -28,6 +28,25 @@ class Folder:
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.posterior = self.path / "posterior.safetensors"
         self._last = time.monotonic()
+        self._holder: int | None = None  # the thread that has the lock
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within this block nobody else trains into the directory; if somebody does just now, a `FileExistsError`.
+
+        For a thread that holds it already, nothing more.
+        """
+        if self._holder == threading.get_ident():
+            yield
+            return
+        with locks.held(self.path):
+            self._holder = threading.get_ident()
+            try:
+                for path in (self.checkpoint, self.posterior):
+                    files.remove_partial(path)
+                yield
+            finally:
+                self._holder = None
 
     def claim(self) -> None:
         """Refuse a directory that holds another run."""

@@ -110,9 +110,11 @@ def fit(
     )
     folder = Folder(out) if isinstance(out, str | Path) else out
     run = Loop.create(model, data, settings, val, callbacks, folder)
-    if folder is not None and not processes.rank():
+    if folder is None or processes.rank():
+        return run.go()
+    with folder.held():
         folder.claim()
-    return run.go()
+        return run.go()
 
 
 @dataclass

@@ -26,6 +26,14 @@ def resume(
     Method, prior, seed and all other settings come from the checkpoint; model and data must be those of the run.
     """
     folder = Folder(out) if isinstance(out, str | Path) else out
+    # A finished run is only read, perhaps from where nobody may write; and where there is none, nothing is made.
+    if folder.posterior.exists() or not folder.path.is_dir() or processes.rank():
+        return _continued(folder, model, train, val, callbacks)
+    with folder.held():
+        return _continued(folder, model, train, val, callbacks)
+
+
+def _continued(folder: Folder, model: nn.Module, train: Any, val: Any, callbacks: Sequence[Callback]) -> Posterior:
     done = folder.finished(model)
     if done is None:
         saved = folder.saved()
