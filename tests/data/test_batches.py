@@ -1,3 +1,5 @@
+import itertools
+import random
 from itertools import chain
 
 import numpy as np
@@ -202,6 +204,80 @@ def test_streams_need_a_length():
     for data in (as_data(SizedStream()), as_data(DataLoader(SizedStream(), batch_size=2))):
         assert (data.n, data.steps(2)) == (5, 3)
         assert labels(data.batches(2, seed=0)) == labels(data.ordered(2)) == [[0, 1], [2, 3], [4]]
+
+
+class Rows(Dataset):
+    """Rows of arrays, perhaps augmented; it counts how often each is read."""
+
+    def __init__(self, n=100, changed=None, label=None, augment=None, many=False):
+        self.x, self.y = torch.arange(2.0 * n).reshape(n, 2), torch.arange(n) % 3
+        if changed is not None:
+            self.x[changed] += 1
+        if label is not None:
+            self.y[label] += 1
+        self.augment, self.many, self.reads = augment, many, torch.zeros(n)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        self.reads[index] += 1
+        x = self.x[index]
+        if self.augment is not None:
+            x = x + self.augment()
+        return {"a": x, "b": self.x[index]} if self.many else x, self.y[index]
+
+
+NOISE = {
+    "none": None,
+    "torch": lambda: torch.rand(()),
+    "random": lambda: random.random(),
+    "numpy": lambda: np.random.default_rng().random(),
+}
+
+
+@pytest.mark.parametrize("noise", ["none", "torch"])
+@pytest.mark.parametrize("wrap", [Loader, lambda rows: Loader(DataLoader(rows, 7, shuffle=True))])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_fingerprint_is_of_every_row(noise, wrap, many):
+    first = Rows(augment=NOISE[noise], many=many)
+    known = wrap(first).fingerprint()
+    assert wrap(Rows(augment=NOISE[noise], many=many)).fingerprint() == known
+    for row in (0, 40, 99):
+        assert wrap(Rows(changed=row, augment=NOISE[noise], many=many)).fingerprint() != known
+        assert wrap(Rows(label=row, augment=NOISE[noise], many=many)).fingerprint() != known
+    assert wrap(Rows(101, augment=NOISE[noise], many=many)).fingerprint() != known
+    assert first.reads.max() <= 3  # one pass, and two looks at a few
+    assert first.reads.sum() <= 100 + 2 * 32
+
+
+@pytest.mark.parametrize("noise", ["random", "numpy"])
+def test_what_differs_each_time_it_is_read_is_said_and_the_rest_compared(noise):
+    def known(**changes):
+        with pytest.warns(UserWarning, match=r"^X(\['a'\])? of Rows differ each time they are read.*torch's generator"):
+            return Loader(Rows(augment=NOISE[noise], **changes)).fingerprint()
+
+    assert known() == known() == known(changed=40)
+    assert known(label=99) != known()
+    assert known(n=101) != known()
+    assert known(many=True) == known(many=True)
+    assert known(many=True, changed=99) != known(many=True)  # the part that is not augmented tells
+
+
+def test_a_stream_that_goes_on_after_its_length_is_read_up_to_it():
+    class Endless(IterableDataset):
+        def __init__(self, start=0):
+            self.start = start
+
+        def __len__(self):
+            return 70
+
+        def __iter__(self):
+            for index in itertools.count(self.start):
+                assert index < 300
+                yield torch.tensor([float(index)]), index % 2
+
+    assert Loader(Endless()).fingerprint() == Loader(Endless()).fingerprint() != Loader(Endless(1)).fingerprint()
 
 
 def test_fingerprints_tell_contents_apart():

@@ -4,6 +4,7 @@ import pytest
 import torch
 from networks import classes, mlp
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 import bayesrule as br
 from bayesrule.methods import BBB, MAP, SWAG, Ensemble
@@ -51,6 +52,30 @@ def test_a_finished_run_is_not_given_out_for_other_data(tmp_path):
     br.fit(mlp(), (X, Y), MAP(), epochs=1, out=tmp_path)
     with pytest.raises(ValueError, match="training data are not those of the run"):
         br.resume(tmp_path, mlp(), (X + 1, Y))
+
+
+class Rows(Dataset):
+    def __init__(self, changed=None):
+        self.y = Y.clone()
+        if changed is not None:
+            self.y[changed] = (Y[changed] + 1) % 3
+
+    def __len__(self):
+        return len(Y)
+
+    def __getitem__(self, index):
+        return X[index], self.y[index]
+
+
+@pytest.mark.parametrize("wrap", [lambda rows: rows, lambda rows: DataLoader(rows, batch_size=16, shuffle=True)])
+def test_a_resume_needs_every_row_of_a_data_set_to_be_the_same(tmp_path, monkeypatch, wrap):
+    with monkeypatch.context() as patch:
+        dies_in_finish(patch)
+        with pytest.raises(Died):
+            br.fit(mlp(), wrap(Rows()), MAP(), epochs=1, out=tmp_path)
+    with pytest.raises(ValueError, match="training data are not those of the run"):
+        br.resume(tmp_path, mlp(), wrap(Rows(changed=len(Y) - 1)))
+    br.resume(tmp_path, mlp(), wrap(Rows()))
 
 
 class Masked(nn.Module):

@@ -11,8 +11,8 @@ import copy
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import NamedTuple, cast, final
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, cast, final
 
 import torch
 from torch import Tensor
@@ -151,7 +151,7 @@ class Arrays(Data):
 
     def fingerprint(self) -> str:
         """The sha256 of inputs, targets and scaling."""
-        return digest_of(self.n, Batch(self.x, self.y), self.scaling)
+        return digest_of(self.n, [Batch(self.x, self.y)], self.scaling)
 
     def scaled(self, scaling: Scaling) -> Arrays:
         """Back to the user's units, and on to the new ones."""
@@ -188,14 +188,26 @@ def check_finite(name: str, t: Tensor) -> None:
     )
 
 
-def digest_of(n: int, batch: Batch, scaling: Scaling) -> str:
-    """The sha256 of a number of examples, of some of them, and of their units."""
+def digest_of(n: int, batches: Iterable[Batch], scaling: Scaling) -> str:
+    """The sha256 of a number of examples, of the examples as they come, and of their units."""
     digest = hashlib.sha256(str(n).encode())
-    tensors = [*inputs.named(batch.x), ("y", batch.y)]
+    for batch in batches:
+        for name, t in parts_of(batch):
+            _add(digest, name, t)
     for which, tree in scaling.state().items():
-        tensors += [(f"{which}.{key}", t) for key, t in (tree or {}).items()]
-    for name, t in tensors:
-        digest.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
-        # The bytes themselves, without a copy: numpy has no bfloat16, and uint8 views of all types.
-        digest.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        for key, t in (tree or {}).items():
+            _add(digest, f"{which}.{key}", t)
     return digest.hexdigest()
+
+
+def parts_of(batch: Batch) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a batch with the names that errors give them."""
+    yield from inputs.named(batch.x)
+    yield "y", batch.y
+
+
+def _add(digest: Any, name: str, t: Tensor) -> None:
+    """Go on with a digest over a tensor."""
+    digest.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
+    # The bytes themselves, without a copy: numpy has no bfloat16, and uint8 views of all types.
+    digest.update(t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import warnings
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, cast, final
 
 import torch
@@ -11,8 +14,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler
 
 from bayesrule.data import inputs
-from bayesrule.data.batches import Batch, Data, as_target, digest_of
+from bayesrule.data.batches import Batch, Data, as_target, digest_of, parts_of
 from bayesrule.data.scaling import Scaling
+
+READ = 32  # examples that are read at a time for a fingerprint
 
 
 @final
@@ -88,8 +93,28 @@ class Loader(Data):
         return Batch(inputs.join(xs), torch.cat(ys))
 
     def fingerprint(self) -> str:
-        """The sha256 of what can be known without reading everything: the length and the first examples."""
-        return digest_of(self.n, next(self.ordered(batch_size=32)), self.scaling)
+        """The sha256 of all examples in the data set's order, read in one pass, a few at a time.
+
+        What torch's generator draws repeats, and counts. What differs each time that a few examples are read, by other
+        generators, cannot be compared: then the rest counts, such as targets, and a warning says so.
+        """
+        fickle = self._fickle_parts()
+        if fickle:
+            warnings.warn(
+                f"{' and '.join(sorted(fickle))} of {type(self._dataset).__name__} differ each time they are read, so "
+                "that only shapes, and parts that do not, tell whether a run is resumed on the same data; draw what is "
+                "random by torch's generator, which repeats",
+                stacklevel=2,
+            )
+        batches = islice(self.ordered(READ), math.ceil(self.n / READ))  # a stream may go on after its length
+        return digest_of(self.n, (_without(fickle, batch) for batch in batches), self.scaling)
+
+    def _fickle_parts(self) -> set[str]:
+        """Which parts of the examples differ when a few of them, from all over the data, are read twice."""
+        few = torch.linspace(0, self.n - 1, min(self.n, READ)).long()
+        first, again = (next(self._stream(self._reader(few, READ), seed=0)) for _ in range(2))
+        pairs = zip(parts_of(first), parts_of(again), strict=True)
+        return {name for (name, one), (_, other) in pairs if not torch.equal(_bytes(one), _bytes(other))}
 
     def scaled(self, scaling: Scaling) -> Loader:
         """The same source; batches are scaled as they come."""
@@ -105,7 +130,7 @@ class Loader(Data):
             options = {"collate_fn": self._loader.collate_fn, "num_workers": self._loader.num_workers}
         if isinstance(self._dataset, IterableDataset):  # has an order of its own
             return DataLoader(self._dataset, batch_size=batch_size, **options)
-        cuts = order.tensor_split(super().steps(batch_size))
+        cuts = order.tensor_split(math.ceil(len(order) / batch_size))
         return DataLoader(self._dataset, batch_sampler=[index.tolist() for index in cuts], **options)
 
     def _stream(self, loader: DataLoader[Any], seed: int) -> Iterator[Batch]:
@@ -141,6 +166,19 @@ class Loader(Data):
         if self._dtype is None:
             return Batch(x, y)
         return Batch(inputs.to(x, self._dtype), cast(Tensor, inputs.to(y, self._dtype)))
+
+
+def _without(names: Collection[str], batch: Batch) -> Batch:
+    """A batch with nothing in some of its parts but their shapes and dtypes."""
+    if not names:
+        return batch
+    parts = iter([t[:0] if name in names else t for name, t in parts_of(batch)])
+    return Batch(inputs.each(lambda t: next(parts), batch.x), next(parts))
+
+
+def _bytes(t: Tensor) -> Tensor:
+    """What a tensor is made of, to compare NaNs as well."""
+    return t.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _generators(loader: DataLoader[Any]) -> list[torch.Generator]:
