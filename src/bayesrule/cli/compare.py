@@ -70,7 +70,7 @@ def comparison(each: Sequence[RunSettings], command: str, folder: Path | None) -
     for settings in each:
         run = Run.of(settings, source, command)
         method = fields.method(settings.method, settings.set)
-        own = folder and Folder(folder / settings.method, claimed=True)
+        own = None if folder is None else Folder(folder / settings.method, claimed=True)
         posterior = run.train(split, own, method)
         entries.append(examine(settings.method, posterior, split, seed=settings.seed))
     return Comparison(split, entries, command, each[0].seed, schema, notes)
