@@ -376,3 +376,165 @@ def test_a_copy_goes_on_by_itself(kind):
     train(twin["optimizer"], twin["model"], steps=3)
     train(pair["optimizer"], model, steps=3)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin["model"].parameters(), strict=True))
+
+
+def look(optimizer, model, x, y):
+    """A block without gradients."""
+    with optimizer.sampled(), torch.no_grad():
+        model(x)
+
+
+def raise_after_backward(optimizer, model, x, y):
+    def block():
+        with optimizer.sampled():
+            descend(optimizer, 7 * F.mse_loss(model(x), y))
+            raise KeyError("user's own")
+
+    with pytest.raises(KeyError):
+        block()
+
+
+def meet_a_nan(optimizer, model, x, y):
+    with pytest.raises(FloatingPointError), optimizer.sampled():
+        descend(optimizer, F.mse_loss(model(x), y * math.nan))
+
+
+@every
+@pytest.mark.parametrize("between", [look, raise_after_backward, meet_a_nan])
+@pytest.mark.parametrize("when", ["before the step", "between draws"])
+def test_a_block_that_gave_nothing_leaves_what_was_collected(kind, between, when):
+    """The draws of noise go on, so the twin skips as many."""
+    x, y = examples()
+    found = []
+    for disturbed in (True, False):
+        model = network()
+        optimizer = build(kind, model, betas=(0.5, 0.5))
+        with optimizer.sampled():
+            descend(optimizer, F.mse_loss(model(x), y))
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        if disturbed:
+            between(optimizer, model, x, y)
+        else:
+            optimizer.draws += 1
+        if when == "between draws":
+            with optimizer.sampled():
+                descend(optimizer, F.mse_loss(model(x), y))
+        optimizer.step()
+        found.append([*model.parameters(), *optimizer.deviations.values()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@every
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_that_the_model_forgot_are_missed(kind, to_none):
+    """As after `optimizer.zero_grad`; in place nobody is told, and it is found out."""
+    model = network()
+    optimizer, (x, y) = build(kind, model), examples()
+    before = copy.deepcopy(model.state_dict())
+    with optimizer.sampled():
+        descend(optimizer, F.mse_loss(model(x), y))
+    model.zero_grad(set_to_none=to_none)
+    with pytest.raises(RuntimeError, match=r"without gradients|set to zero between the block and the step"):
+        optimizer.step()
+    assert all(torch.equal(w, before[name]) for name, w in model.state_dict().items())
+    assert optimizer.steps == 0
+    train(optimizer, model, steps=1)  # and goes on
+
+
+def test_draws_before_a_zero_grad_of_the_model_do_not_count():
+    x, y = examples()
+    found = []
+    for forget in ("model", "optimizer"):
+        model = network()
+        optimizer = build("ivon", model)
+        for _ in range(2):
+            (model if forget == "model" else optimizer).zero_grad()
+            with optimizer.sampled():
+                descend(optimizer, F.mse_loss(model(x), y))
+        optimizer.step()
+        found.append([*model.parameters(), *optimizer.deviations.values()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_draws_that_were_set_to_zero_are_found_out_by_the_next():
+    model = network()
+    optimizer, (x, y) = build("ivon", model), examples()
+    with optimizer.sampled():
+        descend(optimizer, F.mse_loss(model(x), y))
+    model.zero_grad(set_to_none=False)
+    with pytest.raises(RuntimeError, match="set to zero between"), optimizer.sampled():
+        pass
+
+
+def test_a_part_of_the_gradients_that_was_forgotten_is_named():
+    model = network()
+    optimizer, (x, y) = build("ivon", model), examples()
+    with optimizer.sampled():
+        descend(optimizer, F.mse_loss(model(x), y))
+    model[2].zero_grad()
+    with pytest.raises(RuntimeError, match=r"'2\.weight' was cleared between the block and the step"):
+        optimizer.step()
+    with pytest.raises(RuntimeError, match=r"'2\.weight' was cleared"), optimizer.sampled():
+        pass
+
+
+def test_gradients_of_the_users_own_count_in_the_next_draw_too():
+    """Replaced rather than changed in place, between two draws."""
+    x, y = examples()
+    found = []
+    for replaced in (True, False):
+        model = network()
+        optimizer = build("ivon", model)
+        for _ in range(2):
+            with optimizer.sampled():
+                descend(optimizer, F.mse_loss(model(x), y))
+            for p in model.parameters():
+                if replaced:
+                    p.grad = p.grad / 2
+                else:
+                    p.grad.div_(2)
+        optimizer.step()
+        found.append([p.detach() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_parameters_that_change_between_block_and_step_are_refused():
+    model = network()
+    optimizer, (x, y) = build("ivon", model), examples()
+    for after in ("block", "step"):
+        with optimizer.sampled():
+            descend(optimizer, F.mse_loss(model(x), y))
+        model[0].requires_grad_(False)
+        with pytest.raises(RuntimeError, match="frozen, freed or moved between a sampled block and its step"):
+            optimizer.step() if after == "step" else optimizer.sampled().__enter__()
+        model[0].requires_grad_(True)
+        optimizer.zero_grad()
+
+
+@every
+@pytest.mark.parametrize("unscale", [True, False])
+def test_a_gradient_scaler_is_refused(kind, unscale):
+    """It scales what the curvature is learnt from as well."""
+    model = network(dtype=torch.float32)
+    optimizer, (x, y) = build(kind, model), examples(dtype=torch.float32)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with optimizer.sampled():
+        descend(optimizer, scaler.scale(F.mse_loss(model(x), y)))
+    if unscale:
+        scaler.unscale_(optimizer)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(RuntimeError, match=r"GradScaler .* bfloat16"):
+        scaler.step(optimizer)
+    assert all(torch.equal(w, before[name]) for name, w in model.state_dict().items())
+    train(optimizer, model, steps=1)  # without it, all goes on
+
+
+def test_a_gradient_scaler_that_is_switched_off_does_nothing():
+    model = network(dtype=torch.float32)
+    optimizer, (x, y) = build("ivon", model), examples(dtype=torch.float32)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    with optimizer.sampled():
+        descend(optimizer, scaler.scale(F.mse_loss(model(x), y)))
+    scaler.step(optimizer)
+    scaler.update()
+    assert optimizer.steps == 1

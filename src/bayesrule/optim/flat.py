@@ -40,6 +40,8 @@ class FlatGroup:
         self._views = {id(vector): self.views(vector) for vector in self._own}
         self.generator = torch.Generator(first.device)
         self._seed = -1  # what the noise was drawn from
+        self._means: list[Tensor] = []  # the gradients, averaged over draws
+        self.left: list[tuple[Tensor, Tensor, int]] = []  # parameter, its gradient, how often that was written to
         self._prior: tuple[Any, Any, float] | None = None  # what decay and centre were made from
         self._adopt(state)
 
@@ -139,8 +141,14 @@ class FlatGroup:
         else:
             torch._foreach_lerp_(self._means, self.grads(), 1 / draws)
             self.seen.lerp_(seen, 1 / draws)
+        self.left = []
         for p, mean in zip(self.params, self._means, strict=True):
             p.grad = mean
+            self.left.append((p, mean, mean._version))
+
+    def take_over_gradients(self) -> None:
+        """Let the present gradients be the averages so far, whoever has made them."""
+        self._means = [p.grad for p in self.params if p.grad is not None]
 
     def descend(self, direction: Tensor, by: Tensor, rate: float | Tensor, radius: float) -> None:
         """m ← m − rate·clip(direction/by, radius)."""

@@ -95,6 +95,7 @@ class Natural(Optimizer):
 
     noisy: ClassVar[bool] = True  # whether gradients are taken at drawn weights
     twice: ClassVar[bool] = False  # whether gradients have to be differentiable
+    _step_supports_amp_scaling: ClassVar[bool] = True  # so that a GradScaler says that it is there, see `step`
     own_defaults: ClassVar[NaturalSettings] = {}  # where this one differs from `DEFAULTS`
 
     def __init__(
@@ -168,20 +169,53 @@ class Natural(Optimizer):
 
         Several blocks before a step are several draws, whose gradients are averaged; several backward passes in a block
         are one draw, whose gradients add up. After the block, and after an exception in it, the weights are the means.
+        A block without gradients, and one that an exception has left, do not count: the gradients are then those of the
+        blocks before it. What is done to the gradients after a block, such as clipping, is done to their average so
+        far, and not to what they have said of the curvature.
         """
         if self._inside:
             raise RuntimeError("sampled() within another sampled block: one block at a time")
         flats = self._layout()
+        earlier = self._collected_so_far(flats) if self._collected else []
         means = [(p, p.data) for flat in flats for p in flat.params]
         self._inside = True
+        counts = False
         try:
             self._draw(flats)
             yield
-            self._collect(flats)
+            counts = self._collect(flats)
         finally:
             self._inside = False
             for p, mean in means:
                 p.data = mean
+            if not counts:
+                for p, grad in earlier:
+                    p.grad = grad
+
+    def _collected_so_far(self, flats: Sequence[FlatGroup]) -> list[tuple[Tensor, Tensor | None]]:
+        """The gradients of the blocks since the last step, with what the user has made of them."""
+        if self._forgotten(flats):
+            return []
+        self._check_gradients(flats)
+        for flat in flats:
+            flat.take_over_gradients()
+        return [(p, p.grad) for flat in flats for p in flat.params]
+
+    def _forgotten(self, flats: Sequence[FlatGroup]) -> bool:
+        """Whether ``model.zero_grad()`` has cleared what was collected, which is then forgotten here as well.
+
+        After a block every parameter has a gradient, so one without is one that somebody has cleared.
+        """
+        cleared = [name for flat in flats for p, name in zip(flat.params, flat.names, strict=True) if p.grad is None]
+        if not cleared:
+            return False
+        if len(cleared) < sum(len(flat.params) for flat in flats):
+            raise RuntimeError(
+                f"the gradient of parameter {cleared[0]!r} was cleared between the block and the step, and others were "
+                "not: clear all of them with optimizer.zero_grad(), before the block"
+            )
+        self._collected = 0
+        return True
 
     @torch.no_grad()
     def _draw(self, flats: Sequence[FlatGroup]) -> None:
@@ -208,10 +242,10 @@ class Natural(Optimizer):
             flat.draw(mixed(*key), offset, negative=within % 2 == 1)
 
     @torch.no_grad()
-    def _collect(self, flats: Sequence[FlatGroup]) -> None:
-        """Take in the gradients of a draw, if there are any."""
+    def _collect(self, flats: Sequence[FlatGroup]) -> bool:
+        """Take in the gradients of a draw; whether there are any."""
         if all(p.grad is None for flat in flats for p in flat.params):
-            return
+            return False
         # All groups are checked before one of them takes anything in, so that an error leaves no group ahead of others.
         seen = [self._observe(flat) for flat in flats]
         for flat, curvature in zip(flats, seen, strict=True):
@@ -219,6 +253,7 @@ class Natural(Optimizer):
         self._collected += 1
         for flat, curvature in zip(flats, seen, strict=True):
             flat.average(curvature, self._collected)
+        return True
 
     def _check_finite(self, flat: FlatGroup, curvature: Tensor) -> None:
         """A gradient that is not finite shows in what it says of the curvature, but for second derivatives.
@@ -229,13 +264,10 @@ class Natural(Optimizer):
         if self.twice:
             total = total + torch.stack([grad.sum() for grad in flat.grads()]).sum()
         if total.device.type not in modules.SYNCHRONOUS:
-            step = torch.full_like(total, self.steps, dtype=torch.int64)
-            before = self._broken.get(total.device, torch.full_like(step, -1))
-            self._broken[total.device] = torch.where((before < 0) & ~total.isfinite(), step, before)
+            self._note(~total.isfinite())
             return
         if math.isfinite(total):
             return
-        self._collected = 0
         name = flat.names[0]  # if none is to blame alone: finite numbers whose sum is not
         for candidate, grad, seen in zip(flat.names, flat.grads(), flat.views(curvature), strict=True):
             if not bool((grad + seen).isfinite().all()):
@@ -246,6 +278,31 @@ class Natural(Optimizer):
             "parameters are unchanged. Check the loss and the inputs for extreme values, or lower the learning rate"
         )
 
+    def _check_gradients(self, flats: Sequence[FlatGroup]) -> None:
+        """Refuse gradients of frozen parameters, and those that somebody has set to zero.
+
+        Zeros are looked for in gradients that were written to only: ``model.zero_grad(set_to_none=False)`` does that.
+        """
+        for flat in flats:
+            if not all(p.requires_grad for p in flat.params):
+                raise _changed()
+            if all(p.grad is grad and grad._version == version for p, grad, version in flat.left):
+                continue
+            zeroed = (torch.stack(torch._foreach_norm(flat.grads())).sum() == 0) & flat.seen.any()
+            if zeroed.device.type not in modules.SYNCHRONOUS:
+                self._note(zeroed)
+            elif zeroed:
+                self._collected = 0
+                raise RuntimeError(
+                    "the gradients were set to zero between the block and the step: call zero_grad() before the block"
+                )
+
+    def _note(self, broken: Tensor) -> None:
+        """Keep on the device which step was the first with something wrong, for `_ready` to find."""
+        step = torch.full_like(broken, self.steps, dtype=torch.int64)
+        before = self._broken.get(broken.device, torch.full_like(step, -1))
+        self._broken[broken.device] = torch.where((before < 0) & broken, step, before)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step from what was collected; ``closure``, if given, is called in a block first and gives the loss."""
@@ -255,11 +312,21 @@ class Natural(Optimizer):
                 loss = closure()
         if self._inside:
             raise RuntimeError("step() within a sampled block: take the step after the block")
-        if not self._collected:
-            raise RuntimeError(
-                "step() without gradients: call loss.backward() within `with optimizer.sampled():` before each step"
-            )
+        if "found_inf" in vars(self):  # which a GradScaler says before it calls this
+            raise self._scaled()
         flats = self._flats
+        # One look at each gradient, without its values: whether it is the one that the last block has left.
+        if not self._collected or not all(
+            p.grad is grad and grad._version == version and p.requires_grad
+            for flat in flats
+            for p, grad, version in flat.left
+        ):
+            if not self._collected or self._forgotten(flats):
+                raise RuntimeError(
+                    "step() without gradients: call loss.backward() within `with optimizer.sampled():` before each "
+                    "step, and no zero_grad() between the two"
+                )
+            self._check_gradients(flats)
         if processes.count() > 1:
             processes.average([t for flat in flats for t in (*flat.grads(), flat.seen)])
         for flat in flats:
@@ -267,6 +334,15 @@ class Natural(Optimizer):
         self.steps += 1
         self._collected = 0
         return loss
+
+    def _scaled(self) -> RuntimeError:
+        """What to say to a GradScaler, which would find its way of saying so again if it were left here."""
+        del vars(self)["found_inf"], vars(self)["grad_scale"]
+        self._collected = 0
+        return RuntimeError(
+            "GradScaler scales the gradients in a sampled block, and so the curvature that is learnt from them: train "
+            "under autocast to bfloat16, which needs no scaling, or with GradScaler(enabled=False)"
+        )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients; outside of a block also what earlier blocks have collected."""
@@ -281,10 +357,12 @@ class Natural(Optimizer):
         # What makes the vectors stale: a parameter frozen or freed, a module moved to another device or dtype.
         trained = [(p.dtype, p.device) if p.requires_grad else None for p in params]
         if trained != self._trained:
+            if self._collected:
+                raise _changed()
             for group in self.param_groups:
                 check_settings(group)
             self._flats = [FlatGroup(*kind, self.state) for kind in by_kind(self.param_groups)]
-            self._collected, self._trained = 0, trained
+            self._trained = trained
         for flat in self._flats:
             tempering = flat.group["tempering"]
             risen = min(self.steps / tempering, 1.0) if tempering else 1.0
@@ -315,9 +393,9 @@ class Natural(Optimizer):
         for first in map(int, self._broken.values()):
             if first >= 0:
                 raise FloatingPointError(
-                    f"step {first}: a gradient was NaN, infinite or beyond all measure, and the parameters are spoilt. "
-                    "Go back to a checkpoint; check the loss and the inputs for extreme values, or lower the learning "
-                    "rate"
+                    f"step {first}: a gradient was NaN, infinite or beyond all measure, or set to zero after its "
+                    "block, and the parameters are spoilt. Go back to a checkpoint; check the loss and the inputs for "
+                    "extreme values, or lower the learning rate; call zero_grad() before the block"
                 )
         return self._layout()
 
@@ -347,7 +425,7 @@ class Natural(Optimizer):
         super().load_state_dict(state_dict)
         for name in ("steps", "draws", "seed", "refresh"):
             setattr(self, name, state_dict[name])
-        self._trained, self._broken = None, {}
+        self._trained, self._broken, self._collected = None, {}, 0
 
     def __getstate__(self) -> dict[str, Any]:
         """All that a copy needs; its flat vectors are made anew from the state."""
@@ -365,3 +443,11 @@ class Natural(Optimizer):
                 raise ValueError(
                     f"the state of parameter {index} has shape {list(saved.shape)}, the parameter {list(p.shape)}"
                 )
+
+
+def _changed() -> RuntimeError:
+    """What to say of gradients that are no longer those of the parameters."""
+    return RuntimeError(
+        "parameters were frozen, freed or moved between a sampled block and its step: do so after the step, or forget "
+        "the gradients first, with optimizer.zero_grad()"
+    )
