@@ -18,6 +18,7 @@ from bayesrule.penalties.equivalence.lines import Place, Table, locate, not_fini
 from bayesrule.penalties.equivalence.numeric import numerically, unresolved
 from bayesrule.penalties.equivalence.radial import Radial
 from bayesrule.penalties.equivalence.recognition import polynomial
+from bayesrule.penalties.equivalence.tails import untold
 from bayesrule.penalties.equivalence.verdicts import Verdict
 from bayesrule.penalties.functions import GroupLasso, Penalty, PenaltySum, penalty
 from bayesrule.penalties.terms import Missing, Terms
@@ -152,7 +153,7 @@ def _judged(prior: Implied, seen: Drift, r: Penalty, family: Translation, misfit
     tolerance = misfit + seen.rounding + 1e-9
     if seen.shape > tolerance:
         return verdicts.changes(seen, family.scales)
-    if not (math.isfinite(prior.place.width) and prior.tail < -1.0001):
+    if not prior.integrable:
         return verdicts.not_integrable(prior.tail)
     if seen.constant > min(tolerance, 4 * seen.shape + seen.rounding + 1e-8):  # errors of A even out in the mean
         return verdicts.incomplete(seen, family.scales, _completion(prior, r, family), prior)
@@ -185,6 +186,8 @@ def _at_a_point(r: Penalty) -> Answer:
     table = Table.of(lambda x: -rest(x, 1.0), place)
     prior = Implied(terms.polynomial, terms.waves, terms.kink, table)
     doubt = unresolved(prior, lambda x: -rest(x, 1.0)) + prior.doubt
+    if prior.integrable:
+        doubt += untold(prior, lambda x: -rest(x, 1.0))
     return _judged(replace(prior, error=2 * doubt + 1e-12), NONE, r, PointMass())
 
 

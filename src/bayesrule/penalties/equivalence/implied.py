@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule.modules import Parameters, parameters
-from bayesrule.penalties.equivalence.lines import Place, Table, line, locate, tail
+from bayesrule.penalties.equivalence.lines import Place, Table, line, locate, tail, to_infinity
 from bayesrule.penalties.terms import Terms, Wave
 from bayesrule.penalties.translations import Gaussian as GaussianFamily
 from bayesrule.penalties.translations.base import inverted
@@ -77,13 +77,19 @@ class Implied(Prior):
         return locate(self.exponent)
 
     @cached_property
-    def _masses(self) -> tuple[Tensor, Tensor, float]:
-        """Points, their probabilities, and log κ."""
+    def _line(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Points, the logarithms of exp(A)·dx there, and dx."""
         x, spacing = line(self.place)
         near = abs(self.place.centre) < 30 * self.place.width  # further away a kink does not matter
         if self.kink and near:  # points that crowd at the kink, across which the rule of equal steps is poor
             x, spacing = line(self.place._replace(centre=0.0), power=3)
-        logs = self.exponent(x).nan_to_num(nan=-math.inf, posinf=math.inf) + spacing.log()
+        return x, self.exponent(x).nan_to_num(-math.inf, math.inf, -math.inf) + spacing.log(), spacing
+
+    @cached_property
+    def _masses(self) -> tuple[Tensor, Tensor, float]:
+        """Points, their probabilities, and log κ; the first and the last stand for what lies beyond too."""
+        x, logs, spacing = self._line
+        logs = to_infinity(logs, (x - self.place.centre).abs(), spacing)
         top = torch.logsumexp(logs, 0)
         return x, (logs - top).exp(), float(top)
 
@@ -95,8 +101,9 @@ class Implied(Prior):
     @property
     def doubt(self) -> float:
         """How much log κ changes if every other point is left out."""
-        masses = self._masses[1]
-        return abs(math.log(2 * float(masses[::2].sum())))
+        x, logs, spacing = (each[::2] for each in self._line)
+        half = to_infinity(logs + math.log(2), (x - self.place.centre).abs(), 2 * spacing)
+        return abs(float(torch.logsumexp(half, 0)) - self.log_normaliser)
 
     @cached_property
     def tail(self) -> float:
@@ -106,12 +113,24 @@ class Implied(Prior):
             place = Place(0.0, 1.0)
         return tail(self.exponent, place)
 
+    @property
+    def integrable(self) -> bool:
+        """Whether exp(A) has an integral, so far as its tail tells."""
+        return math.isfinite(self.place.width) and self.tail < -1.0001
+
     def moment(self, order: int) -> float:
         """E x^order; inf where it does not exist, nan where it is undefined."""
+        return self._central_moment(order, 0.0)
+
+    def _central_moment(self, order: int, about: float) -> float:
+        """E (x − about)^order, to infinity: its tail is heavier than that of α."""
         if self.tail + order >= -1.0001 and order > 0:
             return math.nan if order % 2 else math.inf
-        x, masses, _ = self._masses
-        return float((masses * x**order)[masses > 0].sum())
+        x, logs, spacing = self._line
+        powers = order * (x - about).abs().log().clamp(min=-1e300)
+        logs = to_infinity(logs + powers, (x - self.place.centre).abs(), spacing)
+        each = (logs - self.log_normaliser).exp() * (x - about).sign() ** order
+        return float(each.sum())
 
     @property
     def mean(self) -> float:
@@ -123,8 +142,7 @@ class Implied(Prior):
         """E (x − E x)²."""
         if not math.isfinite(self.moment(2)):
             return math.inf
-        x, masses, _ = self._masses
-        return float((masses * (x - self.mean).square())[masses > 0].sum())
+        return self._central_moment(2, self.mean)
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Independent draws of one weight, by the inverse of the distribution function."""
@@ -136,7 +154,8 @@ class Implied(Prior):
         named = parameters(module)
         found = {}
         for name, w in named.items():
-            found[name] = self.sample(w.numel(), generator).reshape(w.shape).to(w.dtype)
+            most = torch.finfo(w.dtype).max  # a heavy tail reaches further than a dtype does
+            found[name] = self.sample(w.numel(), generator).clamp(-most, most).reshape(w.shape).to(w.dtype)
         return found
 
     def resolve(self, module: nn.Module) -> Prior:

@@ -14,8 +14,11 @@ from torch import Tensor
 from bayesrule.naming import Named
 
 Function = Callable[[Tensor], Tensor]
-FAR = 1e12  # widths from the centre to the end of a line
+FAR = 1e150  # widths from the centre to the end of a line: the square is a number still
+CLOSE = 7.0  # how long a line stays with steps of one size near the centre, see `line`
 COUNT = 16385
+LAST = 1024  # points at an end of a line from which the law of its tail is read
+STEEP = 1e4  # nats by which a mass falls along the last points if there is none beyond them
 LARGEST = 1e100  # values beyond it count as overflow
 
 
@@ -101,14 +104,58 @@ def _finite(values: Tensor) -> Tensor:
 
 
 def line(place: Place, power: int = 1) -> tuple[Tensor, Tensor]:
-    """Equal steps of t in x = centre + width·sinh(end·t^power), out to `FAR` widths, and dx.
+    """Equal steps of t in x = centre + width·sinh(s), s = 7·sinh(end·t^power), out to `FAR` widths, and dx.
 
-    An odd power above one draws points to the centre, where a function has a kink, and keeps sums exact there.
+    The inner sinh lets steps grow with the distance: what a density with a heavy tail has far out is not cut off. An
+    odd power above one draws points to the centre, where a function has a kink, and keeps sums exact there.
     """
-    t, end = torch.linspace(-1, 1, COUNT, dtype=torch.float64), math.asinh(FAR)
-    s = end * t**power
-    spacing = place.width * s.cosh() * end * power * t ** (power - 1) * (2 / (COUNT - 1))
-    return place.centre + place.width * s.sinh(), spacing
+    t, end = torch.linspace(-1, 1, COUNT, dtype=torch.float64), math.asinh(math.asinh(FAR) / CLOSE)
+    s = CLOSE * (end * t**power).sinh()
+    rate = CLOSE * (end * t**power).cosh() * end * power * t ** (power - 1)
+    return place.centre + place.width * s.sinh(), place.width * s.cosh() * rate * (2 / (COUNT - 1))
+
+
+def to_infinity(logs: Tensor, distances: Tensor, spacing: Tensor) -> Tensor:
+    """Logarithms of the masses of a line's points, where the first and the last stand for all that lies beyond too.
+
+    Far out a mass that matters goes as a power of the distance, and so it is continued, see `beyond`.
+
+    >>> x, spacing = line(Place(0.0, 1.0))
+    >>> logs = to_infinity(-0.501 * torch.log1p(x.square()) + spacing.log(), x.abs(), spacing)
+    >>> true = math.lgamma(0.5) + math.lgamma(0.001) - math.lgamma(0.501)  # the logarithm of B(½, c − ½)
+    >>> abs(float(torch.logsumexp(logs, 0)) - true) < 1e-9
+    True
+    """
+    at, steps = distances.log(), spacing / distances
+    left = beyond(logs[:LAST].flip(0), at[:LAST].flip(0), steps[:LAST].flip(0))
+    right = beyond(logs[-LAST:], at[-LAST:], steps[-LAST:])
+    logs = ended(logs)
+    return torch.cat([torch.logaddexp(logs[:1], left), logs[1:-1], torch.logaddexp(logs[-1:], right)])
+
+
+def ended(logs: Tensor) -> Tensor:
+    """Logarithms of values at equal steps, weighted for an integral that ends at the first and the last (Gregory)."""
+    weights = torch.zeros_like(logs)
+    weights[[0, -1]], weights[[1, -2]] = math.log(5 / 12), math.log(13 / 12)
+    return logs + weights
+
+
+def beyond(logs: Tensor, at: Tensor, steps: Tensor) -> Tensor:
+    """The logarithm [1] of the mass after the last of some points, at log|x| with ``steps`` between them.
+
+    Along the points mass goes as exp(−ρ log|x|), and so what comes after them is 1/ρ of the height of that law at the
+    last, times what the points have of its mass among them. Infinite where ρ is not positive, and nothing where mass
+    falls much faster than a power of |x|.
+    """
+    if not bool(logs.isfinite().all()) or bool(logs[0] - logs[-1] > STEEP):
+        return torch.full_like(logs[-1:], -math.inf)
+    heights = logs - steps.log()
+    slope = _slope(heights, at)
+    if slope >= 0:
+        return torch.full_like(logs[-1:], math.inf)
+    law = heights.mean() + slope * (at - at.mean())
+    share = torch.logsumexp(logs, 0) - torch.logsumexp(law + steps.log(), 0)  # not one where there are waves
+    return law[-1:] - math.log(-slope) + share
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +174,9 @@ class Table(Named):
     width: float
     values: Tensor
 
-    END: ClassVar[float] = math.asinh(1e5)
-    SIZE: ClassVar[int] = 16385
-    ENDS: ClassVar[int] = 2048
+    END: ClassVar[float] = math.asinh(1e8)  # the further out, the nearer is a slope to that of the tail
+    SIZE: ClassVar[int] = 24577
+    ENDS: ClassVar[int] = 3072
 
     @classmethod
     def of(cls, function: Function, place: Place) -> Table:

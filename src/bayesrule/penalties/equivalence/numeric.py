@@ -14,6 +14,7 @@ from bayesrule.penalties.equivalence.deconvolution import ACCEPTED, Deconvolved,
 from bayesrule.penalties.equivalence.drift import Drift, drift
 from bayesrule.penalties.equivalence.implied import Implied
 from bayesrule.penalties.equivalence.lines import Place, Table, cubic, locate, reach, tail
+from bayesrule.penalties.equivalence.tails import LIKELY, untold
 from bayesrule.penalties.equivalence.verdicts import Verdict, not_integrable, too_fine, too_rough, too_smooth
 from bayesrule.penalties.functions import Penalty, PenaltySum
 from bayesrule.penalties.terms import Missing, Terms
@@ -21,7 +22,6 @@ from bayesrule.penalties.translations import Translation
 
 Function = Callable[[Tensor], Tensor]
 DROP = 20.0  # nats below the highest density at which the grid ends
-LIKELY = 14.0  # nats below it within which errors are stated, about 1e-6
 WIDEST = 100.0  # widths from the centre to the end of the grid, at most
 BEYOND = 9.0  # scales of the family by which it reaches further
 WORST = 1.0  # nats: what is less sure than this is no answer
@@ -60,6 +60,8 @@ def numerically(penalty: Penalty, family: Translation, points: int) -> Found | V
     likely = _likely(draft, found)
     between = _error_beyond(found, far, likely) + _error_between(found, likely) + 2 * unresolved(draft, joined)
     error = _error(found, draft, likely) + between
+    if draft.integrable:
+        error += draft.doubt + untold(draft, joined)
     if error > WORST:
         return _unsure(found, error, points)
     seen = drift(draft, penalty, family, float(found.x[likely][0]), float(found.x[likely][-1]))
