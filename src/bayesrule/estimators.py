@@ -6,7 +6,6 @@ its name: it needs scikit-learn, which ``import bayesrule`` does not.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -99,7 +98,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         if self.device is None:
             return network
         if network is self.model:
-            network = copy.deepcopy(network)  # moving a module changes it, and this one is the user's
+            network = modules.twin(network, shared=())  # moving a module changes it, and this one is the user's
         return network.to(choose_device(self.device))
 
     def _made(self, data: Arrays, outputs: int, seed: int) -> nn.Module:

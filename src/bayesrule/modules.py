@@ -2,7 +2,7 @@
 
 Parameters are ``dict[str, Tensor]`` by the module's own names: trainable ones only, a shared tensor once. Buffers
 travel with them. Frozen parameters belong to the module: its copies share them, and files know them by their digests.
-Nothing here changes the module it is given, except `reinitialise` and `refresh_batch_norm`, whose purpose that is.
+Nothing here changes the module it is given, except `refresh_batch_norm`, whose purpose that is.
 """
 
 from __future__ import annotations
@@ -10,16 +10,25 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from bayesrule.data import Inputs, inputs
 
 Parameters = dict[str, Tensor]
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
+Computed: TypeAlias = WeightNorm | SpectralNorm | BasePruningMethod
+_READERS: dict[bool, WeakSet[nn.Module]] = {False: WeakSet(), True: WeakSet()}
+"""Modules whose calls have left their inputs as they were, in eval mode and in training mode."""
 SYNCHRONOUS = ("cpu",)  # devices whose numbers can be read at once; on others a read waits for all that is under way
 
 
@@ -38,7 +47,7 @@ def snapshot(module: nn.Module) -> Parameters:
     return copies(parameters(module) | dict(module.named_buffers()))
 
 
-def twin(module: nn.Module, shared: Iterable[Tensor] | None = None) -> nn.Module:
+def twin(module: AnyModule, shared: Iterable[Tensor] | None = None) -> AnyModule:
     """A copy that has the ``shared`` tensors in common with the module: None, its frozen parameters.
 
     >>> module = nn.Sequential(nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 2))
@@ -49,7 +58,31 @@ def twin(module: nn.Module, shared: Iterable[Tensor] | None = None) -> nn.Module
     if shared is None:
         shared = [p for p in module.parameters() if not p.requires_grad]
     # deepcopy takes what is in its memo for copied already
-    return copy.deepcopy(module, {id(tensor): tensor for tensor in shared})
+    memo = {id(tensor): tensor for tensor in shared}
+    for layer in module.modules():
+        for name in computed(layer) if layer._forward_pre_hooks else ():
+            value = vars(layer).get(name)
+            if isinstance(value, Tensor):  # part of a graph, which deepcopy refuses; the next pass makes it anew
+                memo[id(value)] = value.detach().clone()
+    return copy.deepcopy(module, memo)
+
+
+def computed(layer: nn.Module) -> dict[str, Computed]:
+    """Weights that hooks of a layer make of its parameters before every pass, by name, with what makes them.
+
+    So do ``torch.nn.utils.weight_norm``, ``spectral_norm`` and ``prune``; their successors in
+    ``torch.nn.utils.parametrizations`` need no hooks.
+
+    >>> list(computed(nn.utils.spectral_norm(nn.Linear(2, 2)))), list(computed(nn.Linear(2, 2)))
+    (['weight'], [])
+    """
+    found: dict[str, Computed] = {}
+    for hook in layer._forward_pre_hooks.values():
+        if isinstance(hook, WeightNorm | SpectralNorm):
+            found[hook.name] = hook
+        elif isinstance(hook, BasePruningMethod):
+            found[hook._tensor_name] = hook
+    return found
 
 
 def shell(module: nn.Module) -> nn.Module:
@@ -91,12 +124,29 @@ def copies(tensors: Mapping[str, Tensor]) -> Parameters:
 
 
 def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None) -> Tensor:
-    """The module's outputs at x: ``module(x)``, ``module(*x)`` or ``module(**x)``; under ``state`` if given."""
-    if state is None and isinstance(x, Tensor):
-        outputs = module(x)
+    """The module's outputs at x: ``module(x)``, ``module(*x)`` or ``module(**x)``; under ``state`` if given.
+
+    x stays as it is, also if the module writes into its inputs. Whether it does, training or not, is found out by its
+    first call, which is made on a copy; a module that writes is given copies from then on.
+    """
+    readers = _READERS[module.training]
+    reads = module in readers
+    given = x if reads else inputs.each(inputs.duplicate, x)
+    counted = [part for _, part in inputs.named(given) if not part.is_inference()]
+    before = [part._version for part in counted]  # torch's count of changes in place
+    if state is None and isinstance(given, Tensor):
+        outputs = module(given)
     else:
-        args, kwargs = arguments(x)
+        args, kwargs = arguments(given)
         outputs = module(*args, **kwargs) if state is None else run(module, state, args, kwargs)
+    if [part._version for part in counted] == before:
+        readers.add(module)
+    elif reads:
+        names = ", ".join(name for name, _ in inputs.named(x))
+        raise ChangedInputs(
+            f"{type(module).__name__} changed its inputs ({names}) in place, which it did not do before: your array is "
+            "no longer what it was. Let its forward work on a copy, x = x.clone()"
+        )
     if not isinstance(outputs, Tensor):
         raise NotOneTensor(
             f"the model must return one tensor, but {type(module).__name__} returned {type(outputs).__name__}; "
@@ -107,6 +157,10 @@ def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None
 
 class NotOneTensor(TypeError):
     """A module that returns a tuple, say."""
+
+
+class ChangedInputs(RuntimeError):
+    """A module that writes into its inputs now and then."""
 
 
 def arguments(x: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -138,7 +192,7 @@ def try_call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = 
     """`call` on inputs that may not fit: what goes wrong is said with their shapes."""
     try:
         outputs = call(module, x, state)
-    except NotOneTensor:
+    except (NotOneTensor, ChangedInputs):
         raise
     except (RuntimeError, ValueError, IndexError, TypeError, KeyError) as error:
         parts = ", ".join(f"{name}: {list(part.shape)} {part.dtype}" for name, part in inputs.named(x))
@@ -164,6 +218,43 @@ def unflatten(vector: Tensor, like: Mapping[str, Tensor]) -> Parameters:
     for (name, t), piece in zip(like.items(), pieces, strict=True):
         found[name] = piece.view((*vector.shape[:-1], *t.shape))
     return found
+
+
+def check(module: nn.Module) -> None:
+    """Refuse, by name, a module that cannot be copied, run under other weights, or learnt."""
+    for path, layer in module.named_modules():
+        where = f"layer {path!r}" if path else "the model"
+        if isinstance(layer, torch.jit.ScriptModule):
+            raise TypeError(f"{where} is scripted and cannot run under other weights: pass what it was scripted from")
+        if isinstance(layer, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            raise TypeError(
+                f"{where} is a {type(layer).__name__}, which cannot run under other weights: pass the module in it, "
+                "model.module; `torchrun` makes the fit one of many processes"
+            )
+    for name, t in (*module.named_parameters(), *module.named_buffers()):
+        if isinstance(t, UninitializedParameter | UninitializedBuffer):
+            raise ValueError(f"{name!r} has no shape yet: call the model once on a batch, model(X[:2]), before the fit")
+        if t.is_meta:
+            raise ValueError(
+                f"{name!r} is on the meta device, without values: model.to_empty(device=...), then load or draw them"
+            )
+    trainable = parameters(module)
+    if not trainable:
+        raise ValueError(f"the model ({type(module).__name__}) has no trainable parameters: there is nothing to learn")
+    for name, p in trainable.items():
+        if not p.is_floating_point():
+            raise TypeError(
+                f"parameter {name!r} is {p.dtype}: priors and posteriors are of real weights; hold it as two real "
+                "ones, torch.view_as_complex in the forward, or freeze it"
+            )
+        if p.dtype == torch.float16:
+            raise TypeError(
+                f"parameter {name!r} is {p.dtype}, in which small steps and squares vanish: model.float(), and "
+                'autocast="bfloat16" to save time'
+            )
+    for name, p in module.named_parameters():
+        if not bool(p.isfinite().all()):
+            raise ValueError(f"parameter {name!r} of the model holds NaN or infinite values before training")
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:
@@ -235,27 +326,6 @@ def refresh_batch_norm(module: nn.Module, batches: Iterable[Inputs]) -> None:
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
     module.eval()
-
-
-def reinitialise(module: nn.Module) -> None:
-    """Draw all trainable parameters anew, in place, by each layer's own ``reset_parameters``; frozen layers stay."""
-    kept = copies(frozen(module))  # a layer that is frozen in part is drawn whole
-    for name, layer in module.named_modules():
-        own = [p for p, value in layer.named_parameters(recurse=False) if value.requires_grad]
-        reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
-        if not own:
-            continue
-        if reset is not None:
-            reset()
-        else:
-            raise ValueError(
-                f"cannot draw a fresh start for parameter {own[0]!r} of {name or 'the model'} "
-                f"({type(layer).__name__}): give the class a reset_parameters() method"
-            )
-    with torch.no_grad():
-        for name, p in module.named_parameters():
-            if name in kept:
-                p.copy_(kept[name])
 
 
 def owners(module: nn.Module) -> dict[str, nn.Module]:

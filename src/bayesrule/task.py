@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections.abc import Iterator, Mapping
@@ -12,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule import likelihoods, modules, priors
+from bayesrule import likelihoods, modules, priors, seeds
 from bayesrule.data import Arrays, Batch, Data, Inputs, as_data, inputs
 from bayesrule.likelihoods import Likelihood
+from bayesrule.modules import Parameters
 from bayesrule.priors import Prior
 
 
@@ -57,8 +57,8 @@ class Task:
             raise ValueError(f"temperature must be positive and finite, not {temperature}")
         if autocast not in (None, "bfloat16"):
             raise ValueError(f"autocast must be 'bfloat16', or None for the model's own dtype, not {autocast!r}")
-        model = copy.deepcopy(model).eval()  # frozen parameters too: the user may go on to train them
-        _check_parameters(model)
+        modules.check(model)
+        model = modules.twin(model, shared=()).eval()  # frozen parameters too: the user may go on to train them
         data = as_data(train).to(modules.dtype_of(model))
         batch, outputs = _peek(model, data)
         chosen = likelihoods.infer(outputs, batch.y) if likelihood is None else likelihoods.choose(likelihood)
@@ -135,26 +135,51 @@ class Task:
         return modules.parameters(self.model)
 
 
-def _check_parameters(model: nn.Module) -> None:
-    if not modules.parameters(model):
-        raise ValueError(f"the model ({type(model).__name__}) has no trainable parameters: there is nothing to learn")
-    for name, p in model.named_parameters():
-        if not bool(p.isfinite().all()):
-            raise ValueError(f"parameter {name!r} of the model holds NaN or infinite values before training")
-
-
 def _peek(model: nn.Module, data: Data) -> tuple[Batch, Tensor]:
-    """The first examples and the model's outputs on them; the model's buffers are left as they were."""
+    """The first examples and the model's outputs on them; its buffers, and torch's random state, stay as they were."""
     size = inputs.block(next(iter(data.ordered(64))).x)
-    batch = next(iter(data.ordered(size))).to(next(model.parameters()).device)
+    device = next(model.parameters()).device
+    batch = next(iter(data.ordered(size))).to(device)
     buffers = modules.copies(dict(model.named_buffers()))  # which a pass may change
-    with torch.no_grad():
-        outputs = modules.try_call(model, batch.x, state=buffers or None)
-    if not bool(outputs.isfinite().all()):
-        raise ValueError(
-            "the model gives NaN or infinite outputs before training: check its weights and the inputs' scale"
-        )
+    with seeds.untouched(device):
+        with torch.no_grad():
+            outputs = modules.try_call(model, batch.x, state=buffers or None)
+        if not outputs.is_floating_point():
+            raise TypeError(f"the model must give real numbers, such as logits, not {outputs.dtype}")
+        if not bool(outputs.isfinite().all()):
+            raise ValueError(
+                "the model gives NaN or infinite outputs before training: check its weights and the inputs' scale"
+            )
+        _check_graph(model, batch.x, buffers)
     return batch, outputs
+
+
+def _check_graph(model: nn.Module, x: Inputs, buffers: Parameters) -> None:
+    """Refuse a module that changes its inputs where torch cannot see it, or whose outputs no weight can be learnt from.
+
+    By a pass of two examples, since it keeps what a derivative needs; and one in training mode, if it takes that.
+    """
+    few = inputs.each(lambda t: t[:2], x)
+    given = inputs.each(inputs.duplicate, few)
+    connected = modules.try_call(model, given, state=buffers or None).requires_grad
+    for (name, part), (_, before) in zip(inputs.named(given), inputs.named(few), strict=True):
+        if not torch.equal(part, before):
+            raise ValueError(
+                f"{type(model).__name__} changes its inputs ({name}) where torch cannot see it, by .data or numpy: let "
+                "its forward work on a copy, x = x.clone()"
+            )
+    if not connected:
+        twin = modules.training_mode(modules.twin(model))
+        try:
+            connected = modules.call(twin, few).requires_grad
+        except (RuntimeError, ValueError):  # such as BatchNorm of too few examples
+            connected = False
+    if not connected:
+        names = ", ".join(map(repr, modules.parameters(model)))
+        raise ValueError(
+            f"the outputs of {type(model).__name__} do not depend on any of its trainable parameters ({names}) by a "
+            "graph: a detach(), .data, .item() or torch.no_grad() in its forward cuts it, so that nothing can be learnt"
+        )
 
 
 def _advise_scaling(batch: Batch, data: Data, likelihood: Likelihood) -> None:

@@ -228,7 +228,7 @@ def test_scripted_modules_and_nan_weights_are_refused():
     model = mlp()
     with torch.no_grad():
         model[2].bias[0] = float("nan")
-    with pytest.raises(ValueError, match=r"'2.bias' holds NaN"):
+    with pytest.raises(ValueError, match=r"'2.bias' of the model holds NaN"):
         bayesianize(model)
 
 

@@ -45,12 +45,13 @@ def entered(run):
 def test_a_fit_with_ivon_enters_few_functions():
     """169 in 30 files once; a bound, not an aim: less is better, and more is a detour.
 
-    Two files are the price of priors and posteriors that speak precision: `Prior.mean_field` and `Diagonal`.
+    Two files are the price of priors and posteriors that speak precision: `Prior.mean_field` and `Diagonal`. Three
+    functions, once a fit, are that of arrays which stay untouched, outputs to learn from, and batches of one.
     """
     network, examples = model(), data()
     found = entered(lambda: br.fit(network, examples, method="ivon"))
     files = {file for file, _ in found}
-    assert len(found) <= 124
+    assert len(found) <= 127
     assert len(files) <= 26
 
 
@@ -67,7 +68,7 @@ def test_how_often_the_module_is_copied(monkeypatch, method, most):
     plain = copy.deepcopy
 
     def counting(thing, memo=None, *rest):
-        copied[type(thing)] += memo is None and isinstance(thing, nn.Module)
+        copied[type(thing)] += isinstance(thing, nn.Module)
         return plain(thing, memo, *rest)
 
     monkeypatch.setattr(copy, "deepcopy", counting)

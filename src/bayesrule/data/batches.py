@@ -67,6 +67,10 @@ class Data(ABC):
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         return math.ceil(self.n / batch_size)
 
+    def smallest(self, batch_size: int) -> int:
+        """How many examples the smallest batch of an epoch has."""
+        return self.n // self.steps(batch_size)
+
     @abstractmethod
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """One epoch, shuffled: a function of ``seed``, which leaves torch's global generator as it was."""

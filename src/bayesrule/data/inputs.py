@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 Inputs: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+LINE = 64  # bytes of a line of the cache
 
 
 def each(f: Callable[..., Tensor], x: Inputs, *others: Inputs) -> Inputs:
@@ -86,3 +88,25 @@ def to(x: Inputs, dtype: torch.dtype, device: torch.device | None = None) -> Inp
 def join(parts: Sequence[Inputs]) -> Inputs:
     """Inputs of one kind, one after the other."""
     return each(lambda *tensors: torch.cat(tensors), *parts)
+
+
+def duplicate(t: Tensor) -> Tensor:
+    """A copy that others may write into, at the same place in a line of the cache.
+
+    What kernels give depends, in the last bits, on where in such a line the numbers start: at the place of a plain
+    copy a network would not give quite the outputs that it gives for ``t``.
+
+    >>> t = torch.arange(6.0)[1:]
+    >>> other = duplicate(t)
+    >>> torch.equal(other, t), (other.data_ptr() - t.data_ptr()) % LINE
+    (True, 0)
+    """
+    spread = 0 not in t.stride() and t.numel() > 0  # an expanded tensor has one number in several places
+    if t.device.type != "cpu" or not spread or t.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(t):
+        return t.clone()
+    span = 1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
+    # memory of numpy's: within a derivative torch's own tensors do not tell where they are
+    memory = np.empty(span * t.element_size() + LINE, np.uint8)
+    first = (t.data_ptr() - memory.ctypes.data) % LINE
+    numbers = torch.from_numpy(memory[first : first + span * t.element_size()]).view(t.dtype)
+    return numbers.as_strided(t.shape, t.stride()).copy_(t)

@@ -74,6 +74,13 @@ class Loader(Data):
             )
         return len(self._loader)
 
+    def smallest(self, batch_size: int) -> int:
+        """That of the loader's own batches: the last one may be shorter."""
+        if self._loader is None or self._loader.batch_size is None:  # a batch sampler's sizes are not known
+            return super().smallest(batch_size)
+        rest = self.n % self._loader.batch_size
+        return self._loader.batch_size if self._loader.drop_last or not rest else rest
+
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """One epoch, in the loader's own way, or shuffled like `Arrays` for a data set."""
         steps = self.steps(batch_size)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
 from torch import nn
 
+from bayesrule import modules
 from bayesrule.curvature import Subset
 from bayesrule.gp.network import Solve, from_network
 from bayesrule.likelihoods import Likelihood
@@ -37,7 +37,7 @@ def iterate(
     [1.9999..., 1.0000...]
     """
     found = from_network(model, train, likelihood, prior, temperature, subset, solve).mean_weights()
-    after = copy.deepcopy(model)
+    after = modules.twin(model, shared=())
     known = dict(after.named_parameters())
     with torch.no_grad():
         for name, w in found.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -113,7 +112,7 @@ class NetworkGP:
         self.names, self._solve = names, solve
         self._dtype = modules.dtype_of(task.model)
         # in float64: kernels of networks have condition numbers at which Cholesky fails in float32
-        model = copy.deepcopy(task.model).double().eval()
+        model = modules.twin(task.model, shared=()).double().eval()
         x, y = task.data.all().to(task.device)
         whole = outputs(model, x)
         likelihood = task.likelihood

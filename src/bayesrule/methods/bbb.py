@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bayesrule import modules
-from bayesrule.data import Batch
+from bayesrule.data import Batch, inputs
 from bayesrule.methods.base import Logs, Method, Plan
 from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.modules import Parameters
@@ -72,7 +72,8 @@ class BBB(Method):
         model = modules.training_mode(modules.twin(task.model))
         with noise.drawn_alike():  # first means, if they are not the module's own
             network = bayesianize(model, task.prior, self.estimator, self.gradient, self.initial_std, self.initial_mean)
-        network.settle(*modules.arguments(next(task.ordered(plan.batch_size)).x))
+        first = next(task.ordered(plan.batch_size)).x
+        network.settle(*modules.arguments(inputs.each(inputs.duplicate, first)))  # a copy: the module may write into it
         if self.by_layer and not network.divergences():
             raise ValueError(
                 "by_layer=True needs a prior whose divergence is a sum over layers in closed form, and "

@@ -15,8 +15,10 @@ from bayesrule.files import Tree
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.point import MAP
+from bayesrule.modules import Parameters
 from bayesrule.posteriors import Mixture, Posterior, match
 from bayesrule.seeds import Noise
+from bayesrule.starts import reinitialise
 from bayesrule.task import Task
 
 
@@ -41,10 +43,15 @@ class Ensemble(Method):
         members = []
         # One module to draw all starts in: a copy for each member would be made twice, here and by its learner.
         fresh = task.with_model(modules.twin(task.model))
+        first: Parameters | None = None
         for _ in range(self.members):
             with noise.drawn_alike():
-                modules.reinitialise(fresh.model)
+                reinitialise(fresh.model)
             members.append(self.base.start(fresh, plan, noise))  # which takes a copy of the weights
+            if first is None:
+                first = modules.snapshot(fresh.model)
+            elif len(members) == 2:
+                _check_differ(first, modules.snapshot(fresh.model))
         return EnsembleLearner(task, members)
 
     def needs(self, task: Task, epochs: int) -> Needs:
@@ -62,6 +69,15 @@ class DropoutEnsemble(Ensemble):
     name: ClassVar[str] = "dropout-ensemble"
     summary: ClassVar[str] = "several networks, each with dropout left on"
     base: Method = field(default_factory=MCDropout)
+
+
+def _check_differ(one: Parameters, other: Parameters) -> None:
+    """Refuse starts that are all the same."""
+    if all(torch.equal(value, other[name]) for name, value in one.items()):
+        raise ValueError(
+            f"an ensemble needs starts that differ, but reset_parameters() gives {next(iter(one))!r} and all others "
+            "the same values every time: its members would be one network; draw some weights at random there"
+        )
 
 
 class EnsembleLearner(Learner):

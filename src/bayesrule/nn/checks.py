@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import nn
-from torch.nn.parameter import UninitializedParameter
 
 from bayesrule import modules, priors
 from bayesrule.naming import unknown
@@ -34,27 +32,14 @@ def check_settings(estimator: str, gradient: str, initial_std: float | str, init
 
 def check_model(model: nn.Module) -> None:
     """Refuse, by name, what cannot be drawn."""
+    modules.check(model)
     for path, layer in model.named_modules():
-        if isinstance(layer, torch.jit.ScriptModule):
-            raise TypeError(
-                f"{path or 'the model'} is scripted and cannot run under other weights: pass what it was scripted from"
-            )
         if getattr(layer, "sparse", False):
             raise ValueError(f"layer {path!r} has sparse gradients, q has dense ones: make it with sparse=False")
     trainable = modules.parameters(model)
-    if not trainable:
-        raise ValueError(f"the model ({type(model).__name__}) has no trainable parameters: there is nothing to draw")
     first, dtype = next((name, p.dtype) for name, p in trainable.items())
     for name, p in trainable.items():
-        if isinstance(p, UninitializedParameter):
-            raise ValueError(
-                f"parameter {name!r} has no shape yet: call the model once on a batch before converting it"
-            )
-        if not p.is_floating_point():
-            raise TypeError(f"parameter {name!r} is {p.dtype}: a normal distribution needs real weights; freeze it")
         if p.dtype != dtype:
             raise TypeError(
                 f"parameter {name!r} is {p.dtype} but {first!r} is {dtype}: q needs one dtype, such as model.float()"
             )
-        if not bool(p.isfinite().all()):
-            raise ValueError(f"parameter {name!r} holds NaN or infinite values")

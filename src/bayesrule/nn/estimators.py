@@ -22,6 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from bayesrule import modules
+
 Layer: TypeAlias = Callable[[Tensor, Mapping[str, Tensor]], Tensor]
 """A layer as a function of its input and of its weights by name."""
 Perturbation: TypeAlias = Callable[[Layer, Tensor, Tensor, Mapping[str, Tensor]], Tensor]
@@ -75,7 +77,7 @@ def fast_layers(module: nn.Module) -> dict[str, nn.Module]:
     found = {}
     for path, layer in module.named_modules():
         # by the very type: a subclass, or a forward of the layer's own, may compute anything
-        if type(layer) not in LINEAR or "forward" in vars(layer):
+        if type(layer) not in LINEAR or "forward" in vars(layer) or modules.computed(layer):
             continue
         alone = all(slots[id(p)] == 1 for p in layer.parameters())
         if alone and isinstance(layer.weight, nn.Parameter) and layer.weight.requires_grad:

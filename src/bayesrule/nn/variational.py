@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -123,7 +122,7 @@ class Variational(nn.Module):
         self._settled = True
         if not self.fast:
             return
-        twin = copy.deepcopy(self)
+        twin = modules.twin(self, shared=())
         with torch.no_grad(), untouched(self.mean.device):
             calls: dict[str, int] = {}
             twin._noisy_output(softplus(twin.rho), args, kwargs, calls)

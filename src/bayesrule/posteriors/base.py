@@ -108,7 +108,7 @@ class Posterior(ABC):
 
     def to(self, device: torch.device | str) -> Self:
         """The same posterior on another device."""
-        model = copy.deepcopy(self.context.model).to(device)
+        model = modules.twin(self.context.model, shared=()).to(device)
         context = replace(self.context, model=model)
         return cast("Self", type(self).from_state(files.moved(self.state(), device), context))
 
@@ -165,7 +165,7 @@ def load(path: str | Path, model: nn.Module) -> Posterior:
     difference = modules.difference(tree["signature"], modules.signature(model))
     if difference:
         raise files.FileError(f"{path}: does not fit the model: {difference}")
-    model = copy.deepcopy(model)
+    model = modules.twin(model, shared=())
     other = modules.freeze_like(model, tree["frozen"])
     if other is not None:
         raise files.FileError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
-from bayesrule import likelihoods, methods, priors, seeds
+from bayesrule import likelihoods, methods, modules, priors, seeds
 from bayesrule.data import Arrays, Batch, Data, as_data, hold_out
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method, Noise, Plan
@@ -107,7 +106,9 @@ def sweep(
     length = _length(rest, epochs, batch_size)
     _rehearse(task, FitSettings(chosen, given, belief, temperature, *length, seed, None))
     # A copy: callbacks are the user's, and may go on training the model between two trials.
-    job = SweepJob(copy.deepcopy(model), rest, held, searched, given, belief, temperature, epochs, batch_size, seed)
+    job = SweepJob(
+        modules.twin(model, shared=()), rest, held, searched, given, belief, temperature, epochs, batch_size, seed
+    )
     where = Where(kept.url_of(storage), name, sampler)
     with where.opened(job) as store:
         store.agree(job.about(data) | {"sampler": sampler})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -43,7 +42,9 @@ def work(job: SweepJob, store: Store, wanted: int, patience: float = 0.0) -> Ite
 def side_by_side(job: SweepJob, where: Where, wanted: int, workers: int, look: Callable[[], None]) -> None:
     """Workers on the same storage, watched until they are done."""
     device = modules.device_of(job.model)
-    sent = replace(job, model=copy.deepcopy(job.model).cpu())  # few devices can share memory between processes
+    sent = replace(
+        job, model=modules.twin(job.model, shared=()).cpu()
+    )  # few devices can share memory between processes
     for _ in jobs.finished(_worker, [(sent, device, where, wanted)] * workers, workers, look=look):
         pass
 

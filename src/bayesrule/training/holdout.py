@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bayesrule import modules
+from bayesrule import modules, seeds
 from bayesrule.data import Arrays, Batch, as_data, inputs, splits
 from bayesrule.methods import Needs
 from bayesrule.task import Task
@@ -65,7 +65,7 @@ def check_held_out(task: Task, held: Batch) -> None:
         x = inputs.each(scaling.inputs.forward, x)
     x = inputs.each(lambda t: t.to(task.device), inputs.to(x, modules.dtype_of(task.model)))
     buffers = modules.copies(dict(task.model.named_buffers()))  # which a pass may change
-    with torch.no_grad():
+    with torch.no_grad(), seeds.untouched(task.device):
         outputs = modules.try_call(task.model, x, state=buffers or None)
     y = held.y
     if scaling.targets is not None:

@@ -29,6 +29,7 @@ from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
+from bayesrule.training.alone import check_alone
 from bayesrule.training.callbacks import Callback, LazyLogs, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.holdout import with_held_out
@@ -161,6 +162,9 @@ class Loop:
                 f"{settings.method.name} takes all data in one step, but the DataLoader makes {plan.steps_per_epoch} "
                 "batches of them: give (X, y) or a Dataset"
             )
+        many = processes.count()
+        if plan.epochs and task.data.smallest(size) <= many:  # where it is shared, none is left without an example
+            check_alone(task)
         noise = Noise.on(task.device)
         rank, seed = processes.rank(), settings.seed
         with seeds.untouched(task.device):
@@ -171,7 +175,6 @@ class Loop:
             fingerprints["data"] = data.fingerprint()
             if settings.val == DATA:
                 fingerprints["val"] = as_data(val).fingerprint()
-        many = processes.count()
         return cls(task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many)
 
     def go(self) -> Posterior:
