@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from bayesrule.posteriors.averages import predict_normal
 from bayesrule.posteriors.base import Context, Posterior, load
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.linearised import LINKS, Linearised, check_link
-from bayesrule.posteriors.marginals import predict_normal
 from bayesrule.posteriors.matching import match
 from bayesrule.posteriors.mixture import Mixture
 from bayesrule.posteriors.networks import Network

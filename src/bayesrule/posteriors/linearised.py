@@ -21,6 +21,7 @@ from bayesrule.files import Tree
 from bayesrule.likelihoods import Bernoulli, Categorical, Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
+from bayesrule.posteriors.averages import predict_normal
 from bayesrule.posteriors.base import Context
 from bayesrule.posteriors.draws import Draws
 from bayesrule.posteriors.gaussian import Gaussian
@@ -30,12 +31,11 @@ from bayesrule.posteriors.marginals import (
     draws,
     normals,
     positions,
-    predict_reals,
     probit,
     probit_of_classes,
 )
 from bayesrule.posteriors.networks import Network, Runner, check_memory, ordinary, outside_inference_mode
-from bayesrule.predictions import Prediction, Reals
+from bayesrule.predictions import Prediction
 from bayesrule.priors import Structured
 from bayesrule.structures import Structure
 
@@ -53,7 +53,8 @@ class Linearised(Gaussian):
 
     The prediction for real targets with one noise level is exact. For all others ``link`` says how it is made:
 
-    - ``"sampling"``: from draws of f, points whose first three moments are exact;
+    - ``"sampling"``: from the normal law of f itself: for classes by thousands of fixed points of each example's logits
+      (`averages`), however few ``samples`` are asked for; for others by points whose first three moments are exact;
     - ``"probit"``: σ's mean under a normal distribution, for every pair of classes;
     - ``"bridge"``: the mean of the Dirichlet distribution that is nearest in the softmax basis (Hobbhahn 2022).
 
@@ -160,12 +161,16 @@ class Linearised(Gaussian):
         return positions(link, f, covariance)[None]
 
     def prediction(self, x: Inputs, samples: int, generator: torch.Generator) -> Prediction:
-        """Exact where noise is normal and the same everywhere."""
+        """In closed form where there is one, up to `WIDE` outputs an example; else from points or networks."""
         first = self._first(x)
-        if not isinstance(self.likelihood, likelihoods.Gaussian) or first.numel() > WIDE:
+        closed = isinstance(self.likelihood, likelihoods.Gaussian)
+        closed |= self.link == "sampling" and isinstance(self.likelihood, Categorical | Bernoulli)
+        if not closed or first.numel() > WIDE:
             return super().prediction(x, samples, generator)
-        parts = [predict_reals(self.likelihood, *moments) for moments in self._in_blocks(x, first.numel())]
-        return Reals.cat(parts)
+        parts = []
+        for f, covariance in self._in_blocks(x, first.numel()):
+            parts.append(predict_normal(self.likelihood, f, covariance, samples, generator))
+        return type(parts[0]).cat(parts)
 
     def _first(self, x: Inputs) -> Tensor:
         """The network's output for the first example, [1, ...]."""

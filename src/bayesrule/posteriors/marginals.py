@@ -1,4 +1,4 @@
-"""Normal outputs of single examples in closed form: predictions, points that stand for them, and links to logits."""
+"""Normal outputs of single examples: points that stand for them, and links to logits."""
 
 from __future__ import annotations
 
@@ -9,24 +9,7 @@ import torch
 from torch import Tensor
 
 from bayesrule import likelihoods
-from bayesrule.likelihoods import Likelihood
-from bayesrule.posteriors.networks import check_memory
-from bayesrule.predictions import Prediction, Reals
-
-
-def predict_normal(
-    likelihood: Likelihood, f: Tensor, covariance: Tensor, samples: int, generator: torch.Generator
-) -> Prediction:
-    """What is not known of y where outputs are normal, N(f, covariance): exact for normal noise, else from `draws`.
-
-    >>> likelihood, spread = likelihoods.Gaussian(noise=0.6), torch.tensor([[[0.64]]])
-    >>> predict_normal(likelihood, torch.zeros(1, 1), spread, 1, torch.Generator()).variance
-    tensor([1.])
-    """
-    if isinstance(likelihood, likelihoods.Gaussian):
-        return predict_reals(likelihood, f, covariance)
-    check_memory(samples, len(f), f)
-    return likelihood.predict(draws(f, covariance, normals(samples, f[0].numel(), generator)))
+from bayesrule.predictions import Reals
 
 
 def predict_reals(likelihood: likelihoods.Gaussian, f: Tensor, covariance: Tensor) -> Reals:
@@ -80,12 +63,17 @@ def centred(f: Tensor, covariance: Tensor) -> Tensor:
 
 def positions(link: Callable[[Tensor, Tensor], Tensor], f: Tensor, covariance: Tensor) -> Tensor:
     """A link of logits [B, C] and covariances [B, C, C], for every position of logits [B, C, ...]."""
+    found = link(*by_position(f, covariance))
+    return found.reshape(len(f), -1, f.shape[1]).transpose(1, 2).reshape(f.shape)
+
+
+def by_position(f: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits [B·T, C] and their covariances [B·T, C, C] at each of T positions, from those of outputs [B, C, ...]."""
     size, count, width = len(f), f.shape[1], f[0, 0].numel()
     # outputs are in the order [C, positions]: of a covariance [C·T, C·T] the blocks [C, C] of one position are wanted
     own = covariance.reshape(size, count, width, count, width).diagonal(dim1=2, dim2=4).permute(0, 3, 1, 2)
     flat = f.reshape(size, count, width).transpose(1, 2)
-    found = link(flat.reshape(-1, count), own.reshape(-1, count, count))
-    return found.reshape(size, width, count).transpose(1, 2).reshape(f.shape)
+    return flat.reshape(-1, count), own.reshape(-1, count, count)
 
 
 def probit(f: Tensor, variance: Tensor) -> Tensor:

@@ -96,7 +96,8 @@ class Prediction(ABC):
         return cls(*(torch.cat(tensors, 1) for tensors in fields))  # dimension 0 is the networks, 1 the examples
 
     def _tensors(self) -> tuple[Tensor, ...]:
-        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+        values = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return tuple(value for value in values if value is not None)
 
     def _networks(self, n: int, generator: torch.Generator | None) -> Tensor:
         if n < 1:

@@ -18,6 +18,7 @@ class Binary(Prediction):
     """A mixture of S Bernoulli distributions, from logits of y = 1 ``[S, B, ...]``; ``[S, B, L]`` for L labels.
 
     It is two classes with logits (0, logit), since softmax(0, logit) = (1 − σ(logit), σ(logit)): the view ``classes``.
+    ``entropies`` are those of `Classes`, where a sample stands for a whole Gaussian of networks.
 
     >>> import torch
     >>> prediction = Binary(torch.tensor([[0.0, 3.0], [0.0, 5.0]]))
@@ -26,6 +27,7 @@ class Binary(Prediction):
     """
 
     logits: Tensor
+    entropies: Tensor | None = None
 
     def __post_init__(self) -> None:
         sampled("logits", self.logits, "S, B")
@@ -38,7 +40,7 @@ class Binary(Prediction):
     @cached_property
     def classes(self) -> Classes:
         """The same prediction over the two classes 0 and 1."""
-        return Classes(torch.stack([torch.zeros_like(self.logits), self.logits], 2))
+        return Classes(torch.stack([torch.zeros_like(self.logits), self.logits], 2), self.entropies)
 
     @property
     def probs(self) -> Tensor:

@@ -16,11 +16,15 @@ from bayesrule.predictions.base import Prediction, log_mean, per_example, sample
 class Classes(Prediction):
     """A mixture of S categorical distributions, from logits ``[S, B, C, ...]``.
 
+    A sample may stand for a whole Gaussian of networks, such as those of a linearised one: its logits are then those of
+    their mean probabilities, and ``entropies`` ``[S, B, ...]`` are the means of their entropies. None: every sample is
+    one network, with the entropy of its own probabilities.
+
     ::
 
         probs     = mean_s softmax(logits_s)
         entropy   = H(probs)                                        total
-        aleatoric = mean_s H(softmax(logits_s))
+        aleatoric = mean_s entropies_s,    H(softmax(logits_s)) for a single network
         epistemic = entropy − aleatoric = I(y; network) ≥ 0         mutual information
 
     Two networks that are each sure, of different classes: nothing is noise, all is ignorance.
@@ -34,9 +38,17 @@ class Classes(Prediction):
     """
 
     logits: Tensor
+    entropies: Tensor | None = None
 
     def __post_init__(self) -> None:
         sampled("logits", self.logits, "S, B, C")
+        if self.entropies is None:
+            return
+        wanted = [*self.logits.shape[:2], *self.logits.shape[3:]]
+        if list(self.entropies.shape) != wanted:
+            raise ValueError(
+                f"entropies must be {wanted}, one for each sample and label: got {list(self.entropies.shape)}"
+            )
 
     @property
     def shape(self) -> torch.Size:
@@ -51,6 +63,8 @@ class Classes(Prediction):
     @cached_property
     def aleatoric(self) -> Tensor:
         """Mean entropy of the networks' own distributions."""
+        if self.entropies is not None:
+            return self.entropies.mean(0)
         # entr(0) = 0, where p log p would be NaN
         return torch.special.entr(self.logits.softmax(2)).sum(2).mean(0)
 
