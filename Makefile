@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test lint types check test-slow bench clean
+.PHONY: demo test lint types check test-slow bench results clean
 
 demo: $(STAMP)
 	$(BIN)/bayesrule demo --out demo
@@ -27,6 +27,13 @@ test-slow: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/steps.py --out docs/results
 	$(BIN)/python benchmarks/prediction.py --out docs/results
+
+# What README and docs show and takes minutes: half an hour of one core. What takes hours is named in docs/reproduce.md.
+results: $(STAMP)
+	$(BIN)/python benchmarks/results.py digits
+	$(BIN)/python benchmarks/results.py splits --jobs 2
+	$(BIN)/python benchmarks/results.py estimators
+	$(BIN)/python benchmarks/results.py quick
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "Python 3.10 or newer is needed: make PYTHON=python3.11"'

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from bayesrule.files import write_atomically
 from bayesrule.likelihoods import Categorical
 from bayesrule.methods import Laplace
 from bayesrule.models import build
-from bayesrule.report.comparison import machine, versions
+from bayesrule.report import provenance
 
 Table = dict[str, Any]
 NETWORKS = {
@@ -234,10 +233,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     found = tables[args.table](args.cache)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    command = f"python benchmarks/laplace_method.py {args.table}"
-    about = {"command": command, "commit": commit, "seed": 0, "machine": machine()}
-    result = about | {"threads": args.threads, "versions": versions(), "results": found}
+    about = provenance(f"BAYESRULE_DATA=data python benchmarks/laplace_method.py {args.table}", seed=0)
+    result = about | {"threads": args.threads, "results": found}
     write_atomically(args.out / f"laplace-{args.table}.json", json.dumps(result, indent=1, default=str))
     draw(args.table, found, args.out / f"laplace-{args.table}.png")
 

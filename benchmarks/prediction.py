@@ -16,7 +16,6 @@ import copy
 import itertools
 import json
 import random
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +28,7 @@ from bayesrule.files import write_atomically
 from bayesrule.methods import IVON
 from bayesrule.models import build
 from bayesrule.posteriors import Gaussian
-from bayesrule.report.comparison import machine, versions
+from bayesrule.report import provenance
 
 Run = Callable[[], object]
 SETTINGS = {
@@ -110,9 +109,7 @@ def main() -> None:
         print(name)
         for way, row in found[name].items():
             print(f"  {way:8}{row['ratio']:6.2f}  [{row['low']:.2f}, {row['high']:.2f}]  {row['milliseconds']:.2f} ms")
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    about = {"command": f"python benchmarks/prediction.py --threads {args.threads}", "draws": DRAWS}
-    about |= {"commit": commit, "seed": 0, "machine": machine(), "versions": versions()}
+    about = provenance(f"python benchmarks/prediction.py --threads {args.threads}", seed=0) | {"draws": DRAWS}
     args.out.mkdir(parents=True, exist_ok=True)
     write_atomically(args.out / "prediction.json", json.dumps(about | {"ratio to plain passes": found}, indent=1))
 

@@ -15,7 +15,6 @@ import copy
 import importlib.util
 import json
 import random
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -32,7 +31,7 @@ from bayesrule.data import Batch
 from bayesrule.files import write_atomically
 from bayesrule.methods import BBB, IVON, MAP, VOGN, Method, Noise, Plan
 from bayesrule.models import build
-from bayesrule.report.comparison import machine, versions
+from bayesrule.report import provenance
 
 Step = Callable[[], object]
 Contender = Callable[[nn.Module, Batch], Step]
@@ -229,9 +228,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     found = {setting: measure(spec, size, args.rounds) for setting, (spec, size) in SETTINGS.items()}
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    about = {"command": f"python benchmarks/steps.py --rounds {args.rounds} --threads {args.threads}"}
-    about |= {"commit": commit, "seed": 0, "machine": machine(), "versions": versions()}
+    about = provenance(f"python benchmarks/steps.py --rounds {args.rounds} --threads {args.threads}", seed=0)
     for setting, rows in found.items():
         print(setting)
         for name, row in rows.items():

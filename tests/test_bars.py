@@ -71,12 +71,18 @@ def benchmark(name):
     return module
 
 
+@functools.cache
+def scores_on_images(table, name):
+    """A row of a table of benchmarks/images.py, seed 0."""
+    images = benchmark("images")
+    return images.train(images.Training(name, getattr(images, table)[name], seed=0))
+
+
 @pytest.mark.slow
 @needs_data
 def test_lenet5_on_mnist():
     """Bayes by Backprop, defaults, 10 epochs: 99.0 % accurate, NLL and ECE at most 10 % above MAP's."""
-    table = benchmark("images")
-    bbb, point = (table.train(table.VARIATIONAL[f"LeNet-5, MNIST: {name}"], seed=0) for name in ("bbb", "map"))
+    bbb, point = (scores_on_images("VARIATIONAL", f"LeNet-5, MNIST: {name}") for name in ("bbb", "map"))
     assert bbb["accuracy"] >= 0.99
     assert bbb["nll"] <= 1.1 * point["nll"]
     assert bbb["ece"] <= 1.1 * point["ece"]
@@ -86,8 +92,7 @@ def test_lenet5_on_mnist():
 @needs_data
 def test_lenet5_on_cifar10():
     """Bayes by Backprop at temperature 0.3, 20 epochs, no augmentation: 66 % accurate, ECE at most 0.03."""
-    table = benchmark("images")
-    scores = table.train(table.VARIATIONAL["LeNet-5, CIFAR-10: bbb, η = 0.3"], seed=0)
+    scores = scores_on_images("VARIATIONAL", "LeNet-5, CIFAR-10: bbb, η = 0.3")
     assert scores["accuracy"] >= 0.66
     assert scores["ece"] <= 0.03
 
@@ -96,17 +101,14 @@ def test_lenet5_on_cifar10():
 @needs_data
 def test_mlp_on_mnist():
     """Two layers of 400 units, Bayes by Backprop for 200 epochs, half an hour: at most 1.4 % wrong."""
-    table = benchmark("images")
-    row = table.VARIATIONAL["MLP 400-400, MNIST: bbb, σ₀ = 0.05, 200 epochs"]
-    assert table.train(row, seed=0)["accuracy"] >= 0.986
+    assert scores_on_images("VARIATIONAL", "MLP 400-400, MNIST: bbb, σ₀ = 0.05, 200 epochs")["accuracy"] >= 0.986
 
 
 @pytest.mark.slow
 @needs_data
 def test_ivon_on_mnist():
     """LeNet-5, 10 epochs: accuracy at least 99.15 %, NLL at most 0.0245, ECE 0.003, AUROC by entropy at least 0.985."""
-    table = benchmark("images")
-    scores = table.train(table.NATURAL["LeNet-5, MNIST: ivon"], seed=0)
+    scores = scores_on_images("NATURAL", "LeNet-5, MNIST: ivon")
     assert scores["accuracy"] >= 0.9915
     assert scores["nll"] <= 0.0245
     assert scores["ece"] <= 0.003
@@ -118,8 +120,7 @@ def test_ivon_on_mnist():
 @pytest.mark.parametrize("method", ["ivon", "vogn"])
 def test_natural_gradients_on_cifar10_against_adam(method):
     """LeNet-5, 20 epochs: a point more accuracy, 6 % less NLL, two thirds of the ECE."""
-    table = benchmark("images")
-    adam, ours = (table.train(table.NATURAL[f"LeNet-5, CIFAR-10: {name}"], seed=0) for name in ("adam", method))
+    adam, ours = (scores_on_images("NATURAL", f"LeNet-5, CIFAR-10: {name}") for name in ("adam", method))
     assert ours["accuracy"] >= adam["accuracy"] + 0.01
     assert ours["nll"] <= 0.94 * adam["nll"]
     assert ours["ece"] <= adam["ece"] * 2 / 3

@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run, draw, write."""
     from bayesrule import experiments  # matplotlib takes a while
-    from bayesrule.report import machine, versions
+    from bayesrule.report import provenance
 
     known = experiments.EXPERIMENTS
     if args.name is None:
@@ -63,13 +63,10 @@ def run(args: argparse.Namespace) -> None:
         "experiment": args.name,
         "claims": [vars(claim) for claim in result.claims],
         "notes": list(result.notes),
-        "command": args.command,
+        **provenance(args.command, setting.seed),
         "full": args.full,
-        "seed": setting.seed,
         "device": device,
         "seconds": round(time.perf_counter() - began, 1),
-        "versions": versions(),
-        "machine": machine(),
         "data": result.data,
     }
     write_atomically(folder / "figure.png", experiments.png(result))

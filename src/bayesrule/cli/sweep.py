@@ -29,7 +29,7 @@ from bayesrule.files import write_atomically
 from bayesrule.jobs import threads
 from bayesrule.methods import Method
 from bayesrule.models import build
-from bayesrule.report import machine, number, versions
+from bayesrule.report import number, provenance
 from bayesrule.sweeps import Callback, Range, Space, Sweep, SweepProgress, Trial
 
 EPILOG = """examples:
@@ -189,18 +189,15 @@ def _publish(found: Sweep, settings: RunSettings, folder: Path, args: argparse.N
         command = command.replace(args.storage, "URL")
     plain = {
         "data": sources.name_of(settings.data),
-        "command": command,
+        **provenance(command, settings.seed),
         "method": settings.method,
         "sampler": args.sampler,
-        "seed": settings.seed,
         "val": args.val,
         "space": {key: str(of) for key, of in found.space.items()},
         "best": best.to_json() | {"set": _sets(best), "fit": fit},
         "importance": found.importance(),
         "failed": sum(trial.failed is not None for trial in found.trials),
         "trials": [trial.to_json() for trial in found.trials],
-        "versions": versions(),
-        "machine": machine(),
     }
     write_atomically(folder / "landscapes.png", landscape.landscapes(found))
     write_atomically(folder / "result.json", json.dumps(plain, indent=1))

@@ -1,19 +1,22 @@
 """What came out, for people: a leaderboard, and one self-contained HTML page."""
 
-from bayesrule.report.comparison import Comparison, Entry, examine, in_words, machine, versions
+from bayesrule.report.comparison import Comparison, Entry, examine, in_words
 from bayesrule.report.leaderboard import board
 from bayesrule.report.measures import MEASURES, number
 from bayesrule.report.page import write
+from bayesrule.report.provenance import commit, machine, provenance, versions
 
 __all__ = [
     "MEASURES",
     "Comparison",
     "Entry",
     "board",
+    "commit",
     "examine",
     "in_words",
     "machine",
     "number",
+    "provenance",
     "versions",
     "write",
 ]

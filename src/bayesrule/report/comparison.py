@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -17,19 +14,9 @@ from bayesrule.data import Schema, Split
 from bayesrule.evaluate import Scores, score
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Binary, Prediction
+from bayesrule.report.provenance import provenance, versions
 
 CURVE, PLANE = 240, 90  # points along an axis of the picture of a function of one or of two inputs
-
-
-def versions() -> dict[str, str]:
-    """What the numbers were made with."""
-    packages = {name: version(name) for name in ("bayesrule", "torch", "numpy")}
-    return packages | {"python": platform.python_version()}
-
-
-def machine() -> str:
-    """What the numbers were made on."""
-    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +73,7 @@ class Comparison:
             }
         return {
             "data": self.split.name,
-            "command": self.command,
-            "seed": self.seed,
+            **provenance(self.command, self.seed),
             "versions": dict(self.versions),
             "methods": methods,
         }

@@ -265,7 +265,7 @@ def _notes(rows: Sequence[Scored], data: str) -> list[str]:
         epochs, _ = trials.average([row["structures"][name]["epochs"] for row in rows])
         lines.append(
             f"{data} ({name}), linearised: {', '.join(scores)}, log evidence {evidence:.0f}; fitted in {epochs:.3g} "
-            "epochs."
+            f"epochs. NLL of drawn weights {trials.average(column(rows, name, 'nll', WEIGHTS))[0]:.4f}."
         )
     return lines
 
