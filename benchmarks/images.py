@@ -5,9 +5,9 @@
 
 Either table has both baselines, without regularisation (``adam``, ``mle``) and with it (``map``: the prior as weight
 decay), in the same run as what is compared with them. On two cores ``natural`` takes about 100 minutes and
-``variational`` four hours. Each row of a table is trained for every seed and scored with 32 draws on all test examples; rows that are done are kept
-in ``--cache``, so an interrupted run goes on. Inputs of CIFAR-10 are standardised per channel, those of MNIST are in
-[0, 1], as the command line has them.
+``variational`` four hours. Each row of a table is trained for every seed and scored with 32 draws on all test examples;
+rows that are done are kept in ``--cache``, so an interrupted run goes on. Inputs of CIFAR-10 are standardised per
+channel, those of MNIST are in [0, 1], as the command line has them.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
     python benchmarks/results.py quick             # docs/reproduce.md: the quick experiments; 10 minutes
     python benchmarks/results.py tables            # no training: writes the tables from what is stored
 
-Each writes files of results with the command, commit, seed, date and machine, and then the tables of the pages. A table
-that is written by this script has a comment in front of it, ``<!-- figures: FILE -->``. Trainings that are done are kept
-in ``--cache``, so an interrupted run goes on; other code is another question.
+Each writes files of results with the command, commit, seed, date and machine, and then the tables of the pages, which
+have a comment in front of them, ``<!-- figures: FILE -->``. Trainings of splits that are done are kept in ``--cache``,
+so an interrupted run goes on; other code is another question.
 """
 
 from __future__ import annotations

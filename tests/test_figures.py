@@ -2,8 +2,8 @@
 
 The source of a table is a comment in front of it, ``<!-- figures: results/digits.json -->``, or else what the paragraph
 before it links to. A paragraph that links to a file of results has its figures from there, too. ``<!-- figures: none,
-REASON -->`` is for tables of numbers that nobody measured. A figure is a number with a decimal point; it must be that of
-some number of the file, rounded to the digits shown.
+REASON -->`` is for tables of numbers that nobody measured. A figure is a number with a decimal point; it must be one of
+the file's numbers, rounded to the digits shown.
 """
 
 import bisect

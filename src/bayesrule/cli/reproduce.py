@@ -11,12 +11,16 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bayesrule.cli import options
 from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.files import write_atomically
 from bayesrule.models import choose_device
 from bayesrule.naming import unknown
+
+if TYPE_CHECKING:
+    from bayesrule.experiments import Result, Setting
 
 EPILOG = """examples:
   bayesrule reproduce
@@ -48,16 +52,9 @@ def run(args: argparse.Namespace) -> None:
         return
     if args.name not in known:
         raise unknown("experiment", args.name, known)
-    if args.jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
-    given = options.given(args)
     folder = Path(args.out or f"results/{args.name}{'-full' if args.full else ''}")
+    setting = _setting(args, folder / "trials")
     began = time.perf_counter()
-    device = given.get("device", "cpu")
-    choose_device(device)  # an error now if there is none
-    setting = experiments.Setting(
-        args.full, given.get("seed", 0), given.get("data_dir"), args.jobs, folder / "trials", say, device
-    )
     result = known[args.name](setting)
     plain = {
         "experiment": args.name,
@@ -65,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
         "notes": list(result.notes),
         **provenance(args.command, setting.seed),
         "full": args.full,
-        "device": device,
+        "device": setting.device,
         "seconds": round(time.perf_counter() - began, 1),
         "data": result.data,
     }
@@ -74,9 +71,26 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         show_json(plain)
     else:
-        for claim in result.claims:
-            print(f"{VERDICTS[claim.held]:9}  {claim.says} ({claim.source})")
-            print(f"           {claim.measured}")
-        for note in result.notes:
-            print(note)
+        _show(result)
     say(f"wrote {folder / 'result.json'} and {folder / 'figure.png'}")
+
+
+def _setting(args: argparse.Namespace, cache: Path) -> Setting:
+    """What was asked for on the command line."""
+    from bayesrule.experiments import Setting
+
+    if args.jobs < 1:
+        raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
+    given = options.given(args)
+    device = given.get("device", "cpu")
+    choose_device(device)  # an error now if there is none
+    return Setting(args.full, given.get("seed", 0), given.get("data_dir"), args.jobs, cache, say, device)
+
+
+def _show(result: Result) -> None:
+    """Each claim with its verdict and what was measured, for people."""
+    for claim in result.claims:
+        print(f"{VERDICTS[claim.held]:9}  {claim.says} ({claim.source})")
+        print(f"           {claim.measured}")
+    for note in result.notes:
+        print(note)

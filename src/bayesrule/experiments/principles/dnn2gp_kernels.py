@@ -182,8 +182,8 @@ def _claims(found: list[dict[str, Any]], kind: Kernel) -> tuple[Claim, Claim]:
         Claim(
             "the same before training",
             f"{name}: training widens the difference",
-            f"difference {trials.said(_gaps(after), 3)} after, {trials.said(_gaps(before), 3)} before, when the mean cosine "
-            f"is {trials.said([each['within'] for each in before], 3)} within, "
+            f"difference {trials.said(_gaps(after), 3)} after, {trials.said(_gaps(before), 3)} before, when the mean "
+            f"cosine is {trials.said([each['within'] for each in before], 3)} within, "
             f"{trials.said([each['between'] for each in before], 3)} between",
             findings.better(sharper),
         ),
