@@ -143,8 +143,8 @@ def regressors() -> dict[str, Callable[[int], Any]]:
     from bayesrule.estimators import BayesianRegressor
 
     return {
-        "ridge": lambda seed: scaled(Ridge()),
-        "MLPRegressor": lambda seed: scaled(MLPRegressor(max_iter=500, random_state=seed)),
+        "ridge": lambda seed: with_scaled_targets(Ridge()),
+        "MLPRegressor": lambda seed: with_scaled_targets(MLPRegressor(max_iter=500, random_state=seed)),
         "BayesianRegressor": lambda seed: BayesianRegressor(random_state=seed),
     }
 
@@ -155,6 +155,14 @@ def scaled(model: Any) -> Any:
     from sklearn.preprocessing import StandardScaler
 
     return make_pipeline(StandardScaler(), model)
+
+
+def with_scaled_targets(model: Any) -> Any:
+    """After standardisation of inputs and targets, as ours."""
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.preprocessing import StandardScaler
+
+    return TransformedTargetRegressor(scaled(model), transformer=StandardScaler())
 
 
 def class_scores(model: Any, x: Any, y: Any) -> dict[str, float]:

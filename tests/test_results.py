@@ -32,7 +32,7 @@ def images():
     return script("images")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/methods.md", "docs/estimators.md"])
+@pytest.mark.parametrize("page", ["docs/estimators.md"])
 def test_tables_are_as_the_stored_results_have_them(results, page):
     assert results.written(page) == (ROOT / page).read_text(encoding="utf-8"), "python benchmarks/results.py tables"
 

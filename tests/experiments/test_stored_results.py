@@ -9,6 +9,7 @@ import pytest
 from bayesrule.experiments.book import group_plateau, groups, kl_weights, path_derivative
 from bayesrule.experiments.laplace import laplace_structures
 from bayesrule.experiments.penalties import penalty_table
+from bayesrule.experiments.principles import dnn2gp_kernels
 from bayesrule.experiments.trials import Outcome
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
@@ -49,7 +50,12 @@ def of_laplace_structures(data):
     return [claim for name, rows in found.items() for claim in laplace_structures.claims_of(rows, name)]
 
 
+def of_kernels(data):
+    return dnn2gp_kernels._claims(data["kernels"], dnn2gp_kernels.QUICK[0])
+
+
 JUDGED = {
+    "dnn2gp-kernels": of_kernels,
     "path-derivative": of_path_derivative,
     "kl-weights": of_kl_weights,
     "mean-and-sigma-groups": of_groups,
