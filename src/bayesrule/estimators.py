@@ -129,7 +129,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
             and outputs that makes one; one output for each class.
         prior: a prior, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
-        epochs: passes over the data; None: enough for 2000 steps, at least 10 and at most 100.
+        epochs: passes over the data; None: enough for 2000 steps, and at least 10.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
         random_state: a whole number for the same result each time.
         device: ``"auto"`` for a GPU if there is one, or a name such as ``"cuda"``; None: the model's own, else the CPU.
@@ -196,7 +196,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
             for counts.
         prior: a prior, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
-        epochs: passes over the data; None: enough for 2000 steps, at least 10 and at most 100.
+        epochs: passes over the data; None: enough for 2000 steps, and at least 10.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
         random_state: a whole number for the same result each time.
         device: ``"auto"`` for a GPU if there is one, or a name such as ``"cuda"``; None: the model's own, else the CPU.

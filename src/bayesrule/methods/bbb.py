@@ -37,7 +37,7 @@ class BBB(Method):
     name: ClassVar[str] = "bbb"
     summary: ClassVar[str] = "a mean-field Gaussian by Bayes by Backprop"
     lr: float | None = None
-    sigma_lr_ratio: float = 0.1
+    sigma_lr_ratio: float = 3.0
     initial_std: float | str = 0.02
     initial_mean: str | None = None
     estimator: str = "weight"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain, islice
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -23,19 +24,25 @@ from bayesrule.task import Task
 
 Settings = dict[str, Any]
 
+LARGEST = 0.5  # rate of the means: half of the way on a quadratic with independent weights
+WELL_DETERMINED = 100  # directions that the data determine, beyond twice as many of which the rate is smaller
+BATCHES = 16  # at most, that the first curvature is measured on
+FAST, SLOW = 9.0, 4.0  # see `NaturalLearner._memory`
+QUICKEST = 0.1  # the most that one step may count in the mean of the curvature
+
 
 @dataclass(frozen=True)
 class _NaturalMethod(Method):
     """What they have in common; ``kind`` is the optimiser."""
 
     kind: ClassVar[Callable[..., Natural]]
-    lr: float = 0.5
-    initial_std: float = 0.02
-    betas: tuple[float, float] = (0.9, 0.9999)
+    lr: float | None = None
+    initial_std: float | None = None
+    betas: tuple[float, float | None] = (0.9, None)
     samples: int = 1
     damping: float = 0.0
     clip_radius: float = float("inf")
-    tempering: float = 0.0
+    tempering: float = 0.5
     augmentation: float = 1.0
     schedule: str | Schedule = "cosine"
 
@@ -44,25 +51,37 @@ class _NaturalMethod(Method):
             raise ValueError(f"samples must be a whole number of at least 1, not {self.samples!r}")
         if not 0 <= self.tempering <= 1:
             raise ValueError(f"tempering must be the share of steps that it takes, from 0 to 1, not {self.tempering}")
-        if not (math.isfinite(self.initial_std) and self.initial_std > 0):
+        if self.initial_std is not None and not (math.isfinite(self.initial_std) and self.initial_std > 0):
             raise ValueError(f"initial_std must be positive and finite, not {self.initial_std}")
         schedule(self.schedule)
         # The fields have the names of the optimiser's settings: what it would refuse is refused before any data.
-        known_later = {"ess": 1.0, "hess_init": 1.0, "params": []}
+        known_later: Settings = {"ess": 1.0, "hess_init": 1.0, "params": []}
+        if self.lr is None:
+            known_later["lr"] = LARGEST
+        if len(self.betas) == 2 and self.betas[1] is None:
+            known_later["betas"] = (self.betas[0], 0.0)
         optim.check_settings({**optim.natural.DEFAULTS, **vars(self), **known_later})
 
     def start(self, task: Task, plan: Plan, noise: Noise) -> NaturalLearner:
         """Train a copy of the module."""
         network = modules.training_mode(modules.twin(task.model))
         watched = {"model": network} if self.kind in (optim.VOGN, optim.OGN) else {}
+        groups, seed = prior_groups(task, network, self), noise.integer()
+        if self.initial_std is None:
+            known = fisher(task, plan, network, noise)
+            for group in groups:
+                group["hess_init"] = [known[name] for name, _ in group["params"]]
+        else:
+            for group in groups:
+                group["hess_init"] = task.weight / (self.augmentation * self.initial_std**2)
         optimizer = self.kind(
-            prior_groups(task, network, self),
-            lr=self.lr,
+            groups,
+            lr=LARGEST if self.lr is None else self.lr,
+            newton=True,
             ess=float(task.data.n),
-            seed=noise.integer(),
+            seed=seed,
             temperature=task.temperature,
-            hess_init=task.weight / (self.augmentation * self.initial_std**2),
-            betas=tuple(self.betas),
+            betas=(self.betas[0], 0.0 if self.betas[1] is None else self.betas[1]),
             damping=self.damping,
             clip_radius=self.clip_radius,
             tempering=round(self.tempering * plan.steps),
@@ -99,11 +118,42 @@ def prior_groups(task: Task, network: nn.Module, method: _NaturalMethod) -> list
     return found
 
 
+def fisher(task: Task, plan: Plan, network: nn.Module, noise: Noise) -> modules.Parameters:
+    """The first curvature h₀: the diagonal of the Fisher matrix of an example's log p(y|f), at the first weights.
+
+    Of labels that the network itself draws, the gradients of a batch's examples are independent and have mean zero, so
+    B·g² of the mean gradient g over B examples is on average the Fisher matrix of one. Labels of the data would count
+    how far off an untrained network is for curvature.
+    """
+    count = min(BATCHES, max(plan.steps // 100, 4))
+    weights = modules.parameters(network)
+    found = {name: torch.zeros_like(p) for name, p in weights.items()}
+    buffers = modules.copies(dict(network.named_buffers()))  # which passes change
+    with noise.drawn_alike():
+        for batch in islice(chain.from_iterable(task.batches(plan.batch_size, seed) for seed in range(count)), count):
+            outputs = task.outputs(network, batch.x)
+            labels = task.likelihood.sample(outputs.detach(), noise.own).to(batch.y.dtype)
+            nll = task.nll(outputs, labels, task.likelihood)
+            grads = torch.autograd.grad(nll, list(weights.values()), allow_unused=True)
+            for square, grad in zip(found.values(), grads, strict=True):
+                if grad is not None:
+                    square.addcmul_(grad, grad, value=len(batch.y) / count)
+    for name, buffer in network.named_buffers():
+        buffer.copy_(buffers[name])
+    return found
+
+
 class NaturalLearner(GradientLearner):
     """Gradients of the likelihood at drawn weights; the prior is the optimiser's weight decay."""
 
     def __init__(self, task: Task, plan: Plan, network: nn.Module, optimizer: Natural, method: _NaturalMethod) -> None:
-        super().__init__(task, plan, network, [Trained(optimizer, method.lr, schedule(method.schedule))])
+        lr = method.lr
+        if lr is None:
+            # Newton's steps on one weight at a time go too far where weights act together, by up to the largest
+            # eigenvalue of the curvature in units of its diagonal. That is at most γ, the number of directions that
+            # the data determine. With momentum 0.9 steps on a quadratic are stable up to 38 times as far.
+            lr = min(LARGEST, WELL_DETERMINED / max(optimizer.determined, 1.0))
+        super().__init__(task, plan, network, [Trained(optimizer, lr, schedule(method.schedule))])
         self.optimizer, self.method = optimizer, method
 
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
@@ -115,6 +165,10 @@ class NaturalLearner(GradientLearner):
         """Gradients at one draw of the weights after another; `sampled` forgets those of the step before."""
         for value in self.unknowns.values():
             value.grad = None
+        if self.method.betas[1] is None:
+            betas = self.method.betas[0], self._memory(self.steps)
+            for group in self.optimizer.param_groups:
+                group["betas"] = betas
         losses = []
         for _ in range(self.method.samples):
             with self.optimizer.sampled():
@@ -139,11 +193,29 @@ class NaturalLearner(GradientLearner):
         for p, grad in zip(unknowns, grads[len(weights) :], strict=True):
             p.grad = grad.detach() if p.grad is None else p.grad + grad.detach()
 
+    def _memory(self, step: int) -> float:
+        """β₂ of a step: the method's, or 1 − min(9, 4/done)/steps where the share ``done`` of all steps is done.
+
+        Over all steps the start's share of the mean is then e⁻⁴·(4/9)⁴ = 7·10⁻⁴. Once 4/done counts, the mean is over
+        the last part of the steps so far, the later ones weighing more: it forgets how training began, and its noise
+        falls.
+        """
+        fixed = self.method.betas[1]
+        if fixed is not None:
+            return fixed
+        done = (step + 0.5) / self.plan.steps
+        return 1 - min(min(FAST, SLOW / done) / self.plan.steps, QUICKEST)
+
     def posterior(self) -> Gaussian:
-        """The diagonal Gaussian over the module's parameters."""
+        """The diagonal Gaussian over the module's parameters.
+
+        The diagnosis ``sigma_from_start`` is the share of the precision 1/σ² that is still the first one, averaged over
+        weights.
+        """
         mean, deviations = modules.parameters(self.network), self.optimizer.deviations
         precision = modules.flatten({name: deviations[name] for name in mean}).pow(-2)
-        about = context(self.task, self.learnt())
+        left = math.prod(self._memory(step) for step in range(self.steps))
+        about = context(self.task, self.learnt(), sigma_from_start=self.optimizer.start_share(left))
         buffers = modules.copies(dict(self.network.named_buffers()))
         return Gaussian(modules.copies(mean), Diagonal(precision), buffers, about)
 
@@ -158,17 +230,18 @@ def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:
 class IVON(_NaturalMethod):
     """A mean-field Gaussian by natural gradients at the cost of Adam (Shen et al. 2024); see `br.optim.IVON`.
 
-    ``lr``: the learning rate of the means. ``initial_std``: the first deviation, under a prior that is far wider and at
-    the full temperature. ``betas``: how slowly the means over steps of gradients and curvature move. ``samples``: draws
-    in a step. ``damping``, ``clip_radius``: bounds on the means' steps. ``tempering``: the share of training over which
-    the temperature rises to its value. ``augmentation``: how many examples data augmentation makes of one.
-    ``schedule``: of the learning rate.
+    ``lr``: the learning rate of the means, a share of Newton's step; None: as the data allow, at most a half.
+    ``initial_std``: the first deviation of all weights, under a prior that is far wider and at the full temperature;
+    None: each has its own, from the curvature at the start. ``betas``: how slowly the means over steps of gradients and
+    curvature move; None for the second: so that the curvature has forgotten its start at the end, and is a mean over
+    the last part of training. ``samples``: draws in a step. ``damping``, ``clip_radius``: bounds on the means' steps.
+    ``tempering``: the share of training over which the temperature rises to its value. ``augmentation``: how many
+    examples data augmentation makes of one. ``schedule``: of the learning rate.
     """
 
     kind: ClassVar[Callable[..., Natural]] = optim.IVON
     name: ClassVar[str] = "ivon"
     summary: ClassVar[str] = "a mean-field Gaussian by natural gradients, as fast as Adam"
-    betas: tuple[float, float] = (0.9, 0.99999)
 
 
 @dataclass(frozen=True)
@@ -212,11 +285,13 @@ class OGN(_NaturalMethod):
 class Vadam(_NaturalMethod):
     """A mean-field Gaussian by Adam at drawn weights (Khan et al. 2018); see `br.optim.Vadam`.
 
-    The fields are those of `IVON`.
+    The fields are those of `IVON`; ``lr`` is Adam's.
     """
 
     kind: ClassVar[Callable[..., Natural]] = optim.Vadam
     name: ClassVar[str] = "vadam"
     summary: ClassVar[str] = "a mean-field Gaussian by Adam at drawn weights"
-    lr: float = 1e-2
-    betas: tuple[float, float] = (0.9, 0.999)
+    lr: float | None = 1e-2
+    initial_std: float | None = 0.02
+    betas: tuple[float, float | None] = (0.9, 0.999)
+    tempering: float = 0.0

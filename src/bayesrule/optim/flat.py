@@ -17,7 +17,7 @@ class FlatGroup:
     ``precision`` is h + δ, ``momentum`` the mean gradient over steps; both are in the optimiser's state by parameter,
     as views. The others are at work within a step: ``noise`` ε, ``inverse`` 1/√(h + δ), ``delta`` ε/√(h + δ),
     ``weights`` the drawn weights, ``seen`` what the draws say of the curvature. ``decay`` is δ, ``centre`` the prior's
-    mean, each one number or a vector, and ``examples`` λ: see `under`.
+    mean, each one number or a vector, and ``examples`` λ: see `under`. ``first`` is h₀, one number or a vector.
     """
 
     def __init__(
@@ -29,6 +29,7 @@ class FlatGroup:
         self.decay: float | Tensor = 0.0
         self.centre: float | Tensor = 0.0
         self.examples = 1.0
+        self.first: float | Tensor = 0.0
         # All memory of a step is taken here, once: fresh vectors would cost a step more than the arithmetic does.
         self.precision, self.momentum, self.noise, self.inverse, self.delta, self.weights, self.seen = (
             torch.zeros(sum(self.sizes), dtype=first.dtype, device=first.device) for _ in range(7)
@@ -43,6 +44,8 @@ class FlatGroup:
         self._means: list[Tensor] = []  # the gradients, averaged over draws
         self.left: list[tuple[Tensor, Tensor, int]] = []  # parameter, its gradient, how often that was written to
         self._prior: tuple[Any, Any, float] | None = None  # what decay and centre were made from
+        start = group["hess_init"]
+        self.first = self._vector(start) if isinstance(start, Sequence) else start
         self._adopt(state)
 
     def _vector(self, values: Sequence[Tensor]) -> Tensor:
@@ -57,7 +60,7 @@ class FlatGroup:
             self.decay = torch.cat([state[p]["decay"].reshape(-1) for p in self.params])
         elif known_decay:
             self.decay = known_decay[0]
-        self.precision.fill_(self.group["hess_init"]).add_(self.decay)
+        self.precision.add_(self.first).add_(self.decay)
         for p, precision, momentum in zip(
             self.params, self.views(self.precision), self.views(self.momentum), strict=True
         ):
@@ -211,7 +214,9 @@ def check_settings(group: dict[str, Any]) -> None:
         value = group[name]
         if name == "hess_init" and value is None:
             continue
-        if not (isinstance(value, Real) and 0 < float(value) < math.inf):
+        if name == "hess_init" and isinstance(value, Sequence):
+            check_by_parameter(name, group)
+        elif not (isinstance(value, Real) and 0 < float(value) < math.inf):
             raise ValueError(f"{name} must be positive and finite, not {value!r}")
     radius = group["clip_radius"]
     if not (isinstance(radius, Real) and float(radius) > 0):
@@ -241,8 +246,9 @@ def check_by_parameter(name: str, group: dict[str, Any]) -> None:
         if not isinstance(value, Tensor) or value.shape not in (p.shape, ()):
             found = list(value.shape) if isinstance(value, Tensor) else value
             raise ValueError(f"{name} must be a tensor {list(p.shape)} for parameter {index} of its group, not {found}")
-        if not bool(value.isfinite().all()) or (name == "weight_decay" and bool((value < 0).any())):
-            least = "at least 0 and " if name == "weight_decay" else ""
+        signed = name == "prior_mean"
+        if not bool(value.isfinite().all()) or (not signed and bool((value < 0).any())):
+            least = "" if signed else "at least 0 and "
             raise ValueError(
                 f"{name} of parameter {index} must be {least}finite, not {value.min():g} to {value.max():g}"
             )

@@ -48,7 +48,10 @@ class NaturalSettings(TypedDict, total=False):
     weight_decay: δ; the prior of the weights is N(prior_mean, 1/(Nδ)). A number, or a list with a tensor for each
         parameter of the group, one number for each weight.
     betas: how slowly the means over steps of gradients and of the curvature move.
-    hess_init: the first h; larger is narrower and steadier at first. None: η/(N·0.02²), for first deviations of 0.02.
+    hess_init: the first h; larger is narrower and steadier at first. A number, or such a list; None: η/(N·0.02²), for
+        first deviations of 0.02.
+    newton: whether lr is the rate of Newton's steps, α = lr, which has no unit: 1 goes all the way on a quadratic with
+        independent weights. Otherwise α = lr·(h₀ + δ), so that the first steps are those of SGD at lr.
     temperature: η of the objective E_q[loss] + (η/N)·KL(q‖p); below 1 the posterior is colder than Bayes'.
     tempering: steps over which the temperature rises to its value from a tenth of it.
     damping: added to h + δ in the step of the means.
@@ -59,7 +62,8 @@ class NaturalSettings(TypedDict, total=False):
 
     weight_decay: float | Sequence[Tensor]
     betas: tuple[float, float]
-    hess_init: float | None
+    hess_init: float | Sequence[Tensor] | None
+    newton: bool
     temperature: float
     tempering: int
     damping: float
@@ -72,6 +76,7 @@ DEFAULTS: NaturalSettings = {
     "weight_decay": 1e-4,
     "betas": (0.9, 0.99999),
     "hess_init": None,
+    "newton": False,
     "temperature": 1.0,
     "tempering": 0,
     "damping": 0.0,
@@ -143,8 +148,9 @@ class Natural(Optimizer):
     def _move(self, flat: FlatGroup) -> None:
         """m ← m − α·clip((ḡ/(1 − β₁ᵗ) + δ(m − prior_mean))/(h + δ + damping)), with ḡ ← β₁ḡ + (1 − β₁)ĝ.
 
-        α = lr·(h₀ + δ), so that the first steps are those of SGD at lr; where the prior is so stiff that lr·δ > 1, such
-        as one that many examples have taught, 1/δ stands for lr: the pull of the prior alone would overshoot.
+        α = lr with ``newton``. Otherwise α = lr·(h₀ + δ), so that the first steps are those of SGD at lr; where the
+        prior is so stiff that lr·δ > 1, such as one that many examples have taught, 1/δ stands for lr: the pull of the
+        prior alone would overshoot.
         """
         group, beta = flat.group, flat.group["betas"][0]
         slopes = flat.views(flat.momentum)
@@ -153,11 +159,14 @@ class Natural(Optimizer):
         # rate is divided by it: the same step without a pass over a vector.
         share = 1 - beta ** (self.steps + 1)
         lr = group["lr"]
-        if isinstance(flat.decay, Tensor):
-            lr = flat.decay.reciprocal().clamp(max=lr)
-        elif lr * flat.decay > 1:
-            lr = 1 / flat.decay
-        rate = lr * (group["hess_init"] + flat.decay) / share
+        if group["newton"]:
+            rate = lr / share
+        else:
+            if isinstance(flat.decay, Tensor):
+                lr = flat.decay.reciprocal().clamp(max=lr)
+            elif lr * flat.decay > 1:
+                lr = 1 / flat.decay
+            rate = lr * (flat.first + flat.decay) / share
         by = flat.precision
         if group["damping"]:
             by = by + group["damping"]
@@ -386,6 +395,22 @@ class Natural(Optimizer):
             deviations = flat.precision.mul(flat.examples).rsqrt_()
             found |= dict(zip(flat.names, flat.views(deviations), strict=True))
         return found
+
+    @property
+    def determined(self) -> float:
+        """γ = Σ_j h_j/(h_j + δ_j): how many directions the data determine, rather than the prior (MacKay 1992)."""
+        return sum(float((1 - flat.decay / flat.precision).sum()) for flat in self._ready())
+
+    def start_share(self, left: float) -> float:
+        """The mean over weights of left·(h₀ + δ)/(h + δ), at most 1: what is left of the first precision.
+
+        ``left``: the product of β₂ over all steps.
+        """
+        total, count = 0.0, 0
+        for flat in self._ready():
+            total += float((left * (flat.first + flat.decay) / flat.precision).clamp_(max=1).sum())
+            count += len(flat.precision)
+        return total / count
 
     def _ready(self) -> list[FlatGroup]:
         if self._inside:

@@ -39,8 +39,8 @@ class Vadam(Natural):
         flat.precision.lerp_(flat.seen.add_(flat.decay), 1 - beta2)
         flat.momentum.lerp_(flat.pulled(flat.grads(), flat.decay), 1 - beta1)
         left = beta2 ** (self.steps + 1)
-        second = torch.sub(flat.precision, flat.decay + left * group["hess_init"], out=flat.seen)
-        second.clamp_min_(4 * torch.finfo(second.dtype).eps * group["hess_init"]).div_(1 - left)  # s₀'s rounding
+        second = torch.sub(flat.precision, flat.decay + left * flat.first, out=flat.seen)
+        second.clamp_min_(4 * torch.finfo(second.dtype).eps * flat.first).div_(1 - left)  # s₀'s rounding
         share = 1 - beta1 ** (self.steps + 1)
         by = second.sqrt_().add_(flat.decay + group["damping"])
         flat.descend(flat.weights.copy_(flat.momentum), by, group["lr"] / share, group["clip_radius"] * share)
