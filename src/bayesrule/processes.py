@@ -1,15 +1,16 @@
 """Many processes that learn one thing, as ``torchrun`` starts them: who am I, how many are we, and averages over all.
 
 Each process learns from its own share of every batch, with noise of its own; gradients and curvature are averaged, so
-that all hold the same posterior. Without a process group there is one process, and nothing here does anything.
+that all hold the same posterior if they were given the same, which they compare before they begin. Without a process
+group there is one process, and nothing here does anything.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,10 @@ from torch import Tensor
 
 _GROUPS = itertools.count()
 """Numbers the groups of this process. All processes run the same script, and so have the same number for a group."""
+
+
+class Disagreement(ValueError):
+    """What must be the same in all processes is not, or one of them has failed. All are told, and none waits."""
 
 
 def rank() -> int:
@@ -83,6 +88,53 @@ def any_of(flag: bool) -> bool:
     message = torch.tensor(float(flag))
     dist.all_reduce(message)
     return bool(message)
+
+
+def check_alike(facts: Mapping[str, str], advice: Mapping[str, str]) -> None:
+    """Refuse, in all processes, facts that are not the same in all; ``advice`` is what to do about one, by its name.
+
+    >>> check_alike({"seed": "3"}, {})
+    """
+    everyone = _told(dict(facts))
+    for name in dict.fromkeys(name for each in everyone for name in each):  # in an order that all processes share
+        values = [each.get(name, "nothing") for each in everyone]
+        if len(set(values)) > 1:
+            first = next(number for number, value in enumerate(values) if value != values[0])
+            hint = f": {advice[name]}" if name in advice else ""
+            raise Disagreement(
+                f"{name} must be the same in all processes, not {values[0]} in process 0 and {values[first]} in "
+                f"process {first}{hint}"
+            )
+
+
+def tell_failure(error: Exception) -> None:
+    """Let the others know, where they are to compare next, that this process has come to an error before that."""
+    if count() > 1 and not isinstance(error, Disagreement):  # which all of them have
+        with suppress(Disagreement, RuntimeError):  # others may have failed as well; the error at hand is what counts
+            _told(None)
+
+
+def _told(facts: dict[str, str] | None) -> list[dict[str, str]]:
+    """What each process says of itself; an error if it is None, as that process has failed."""
+    if count() == 1:
+        return [facts or {}]
+    everyone: list[dict[str, str] | None] = [None] * count()
+    dist.all_gather_object(everyone, facts)
+    failed = [number for number, each in enumerate(everyone) if each is None]
+    if failed:
+        raise Disagreement(f"process {failed[0]} has failed before the first step: see its own error")
+    return [each for each in everyone if each is not None]
+
+
+def send_from_first(tensors: Iterable[Tensor]) -> None:
+    """Put what the first process holds into each tensor."""
+    if count() == 1:
+        return
+    for t in tensors:
+        if t.numel():
+            message = t.detach().reshape(-1).clone().view(torch.uint8)  # as bytes: not every dtype can be sent
+            dist.broadcast(message, 0)
+            t.detach().copy_(message.view(t.dtype).view_as(t))
 
 
 def average(tensors: Sequence[Tensor]) -> None:

@@ -81,7 +81,10 @@ def main(out):
             found[name] = posterior.state()
         found["noise"], found["two dtypes"] = noise(), two_dtypes()
         if processes.count() > 1:
+            from differ import disagreements  # which imports from here
+
             found |= table()
+            found["differ"] = disagreements(Path(out))
         torch.save(found, Path(out) / f"{processes.count()}-{processes.rank()}.pt")
 
 

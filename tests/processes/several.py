@@ -1,6 +1,7 @@
-"""Three fits one after the other, then one that fails in one process alone, and one more after it."""
+"""Three fits one after the other, a block that fails in one process alone, one that ends late in one, and a fit."""
 
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -29,9 +30,14 @@ def main(out):
             processes.any_of(True)
     except (KeyError, RuntimeError) as caught:
         error = type(caught).__name__
+    with processes.joined():
+        if processes.rank() == 0:
+            time.sleep(0.5)
+            (Path(out) / "written at the end").touch()
+    waited = (Path(out) / "written at the end").exists()
     fourth = br.fit(network, (x, y), "map", epochs=1, val=0)
     states = [posterior.state() for posterior in (first, second, third, fourth)]
-    torch.save({"states": states, "error": error}, Path(out) / f"{number}.pt")
+    torch.save({"states": states, "error": error, "waited": waited}, Path(out) / f"{number}.pt")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,7 @@ from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
+from bayesrule.training import together
 from bayesrule.training.alone import check_alone
 from bayesrule.training.callbacks import Callback, LazyLogs, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
@@ -88,34 +89,41 @@ def fit(
     >>> round(float(posterior.predict([[0.5]]).mean), 1)
     1.0
     """
-    data = as_data(train)
-    scaling = None
-    if isinstance(prior, Posterior):
-        model, data, likelihood, prior = continue_from(prior, model, data, likelihood)
-        scaling = data.scaling
-    if batch_size is None:
-        batch_size = default_batch_size(data.n)
-    if epochs is None:
-        epochs = default_epochs(data.steps(batch_size))
-    settings = FitSettings(
-        naming.choose("method", method, methods.AVAILABLE, Method),
-        None if likelihood is None else likelihoods.choose(likelihood),
-        None if prior is None else priors.choose(prior),
-        temperature,
-        epochs,
-        batch_size,
-        seed,
-        val if val is None or isinstance(val, int | float) else DATA,
-        autocast,
-        scaling,
-    )
-    folder = Folder(out) if isinstance(out, str | Path) else out
-    run = Loop.create(model, data, settings, val, callbacks, folder)
-    if folder is None or processes.rank():
-        return run.go()
-    with folder.held():
-        folder.claim()
-        return run.go()
+    with ExitStack() as stack:
+        try:
+            data = as_data(train)
+            scaling = None
+            if isinstance(prior, Posterior):
+                model, data, likelihood, prior = continue_from(prior, model, data, likelihood)
+                scaling = data.scaling
+            if batch_size is None:
+                batch_size = default_batch_size(data.n)
+            if epochs is None:
+                epochs = default_epochs(data.steps(batch_size))
+            settings = FitSettings(
+                naming.choose("method", method, methods.AVAILABLE, Method),
+                None if likelihood is None else likelihoods.choose(likelihood),
+                None if prior is None else priors.choose(prior),
+                temperature,
+                epochs,
+                batch_size,
+                seed,
+                val if val is None or isinstance(val, int | float) else DATA,
+                autocast,
+                scaling,
+            )
+            folder = Folder(out) if isinstance(out, str | Path) else out
+            run = Loop.create(model, data, settings, val, callbacks, folder)
+            if folder is not None and not processes.rank():
+                stack.enter_context(folder.held())
+                folder.claim()
+            if run.count > 1:
+                together.check_start(run.learner, run.step)
+        except Exception as error:
+            processes.tell_failure(error)
+            raise
+        posterior = run.go()
+    return posterior
 
 
 @dataclass
@@ -150,6 +158,14 @@ class Loop:
         folder: Folder | None,
     ) -> Loop:
         """Everything checked, the method started."""
+        many = processes.count()
+        fingerprints: dict[str, str | None] = {"data": None, "val": None}
+        if folder is not None or many > 1:
+            fingerprints["data"] = data.fingerprint()
+            if settings.val == DATA:
+                fingerprints["val"] = as_data(val).fingerprint()
+        if many > 1:
+            model = together.one_start(model, data, settings, fingerprints)
         task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.autocast)
         needs = settings.method.needs(task, settings.epochs)
         held = None
@@ -162,7 +178,6 @@ class Loop:
                 f"{settings.method.name} takes all data in one step, but the DataLoader makes {plan.steps_per_epoch} "
                 "batches of them: give (X, y) or a Dataset"
             )
-        many = processes.count()
         if plan.epochs and task.data.smallest(size) <= many:  # where it is shared, none is left without an example
             check_alone(task)
         noise = Noise.on(task.device)
@@ -170,11 +185,6 @@ class Loop:
         with seeds.untouched(task.device):
             noise.seed(mixed(seed, START), mixed(seed, START, 1 + rank))
             learner = settings.method.start(task, plan, noise)
-        fingerprints: dict[str, str | None] = {"data": None, "val": None}
-        if folder is not None:
-            fingerprints["data"] = data.fingerprint()
-            if settings.val == DATA:
-                fingerprints["val"] = as_data(val).fingerprint()
         return cls(task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many)
 
     def go(self) -> Posterior:
@@ -190,6 +200,8 @@ class Loop:
         posterior = posterior.with_context(info=posterior.context.info | self._story())
         if self.folder is not None and not self.rank:
             self.folder.finish(posterior)
+        if self.count > 1:
+            processes.any_of(False)  # the others wait for the file: who returns from a fit finds it
         return posterior
 
     def _epoch(self, epoch: int, termination: Termination | None) -> None:
@@ -294,6 +306,7 @@ class Loop:
                 "signature": modules.signature(self.task.model),
                 "frozen": modules.digests(modules.frozen(self.task.model)),
                 "learner": learner,
+                "processes": self.count,
                 "step": self.step,
                 "stop": self.stop,
                 "sums": self.sums,

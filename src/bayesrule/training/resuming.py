@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 from bayesrule import modules, processes
 from bayesrule.data import Scaling, as_data
 from bayesrule.posteriors import Posterior
+from bayesrule.training import together
 from bayesrule.training.callbacks import Callback
 from bayesrule.training.folder import Folder
 from bayesrule.training.loop import Loop
@@ -26,14 +28,23 @@ def resume(
     Method, prior, seed and all other settings come from the checkpoint; model and data must be those of the run.
     """
     folder = Folder(out) if isinstance(out, str | Path) else out
-    # A finished run is only read, perhaps from where nobody may write; and where there is none, nothing is made.
-    if folder.posterior.exists() or not folder.path.is_dir() or processes.rank():
-        return _continued(folder, model, train, val, callbacks)
-    with folder.held():
-        return _continued(folder, model, train, val, callbacks)
+    with ExitStack() as stack:
+        try:
+            # A finished run is only read, perhaps from where nobody may write; where there is none, nothing is made.
+            if folder.path.is_dir() and not folder.posterior.exists() and not processes.rank():
+                stack.enter_context(folder.held())
+            found = _restored(folder, model, train, val, callbacks)
+        except Exception as error:
+            processes.tell_failure(error)
+            raise
+        posterior = found.go() if isinstance(found, Loop) else found
+    return posterior
 
 
-def _continued(folder: Folder, model: nn.Module, train: Any, val: Any, callbacks: Sequence[Callback]) -> Posterior:
+def _restored(
+    folder: Folder, model: nn.Module, train: Any, val: Any, callbacks: Sequence[Callback]
+) -> Posterior | Loop:
+    """The posterior of a run that is finished, or the run where its checkpoint has left it."""
     done = folder.finished(model)
     if done is None:
         saved = folder.saved()
@@ -41,6 +52,8 @@ def _continued(folder: Folder, model: nn.Module, train: Any, val: Any, callbacks
     else:
         saved = done.info
         scaling = saved["scaling"]
+    if processes.count() > 1:
+        together.check_folder(done is not None, saved)
     data = as_data(train)
     if scaling is not None:
         data = data.scaled(Scaling.from_state(scaling))
@@ -48,6 +61,11 @@ def _continued(folder: Folder, model: nn.Module, train: Any, val: Any, callbacks
         raise ValueError(f"{folder.path}: the training data are not those of the run; a resumed fit needs the same")
     if done is not None:
         return done
+    if saved["processes"] != processes.count():
+        raise ValueError(
+            f"{folder.path}: the run is one of {saved['processes']} processes, each with its share of the batches and "
+            f"its own noise, not of {processes.count()}: resume it in as many, with torchrun --nproc-per-node"
+        )
     difference = modules.difference(saved["signature"], modules.signature(model))
     if difference:
         raise ValueError(f"{folder.path}: the checkpoint does not fit the model: {difference}")
@@ -60,4 +78,6 @@ def _continued(folder: Folder, model: nn.Module, train: Any, val: Any, callbacks
     if run.fingerprints["val"] != saved["val"]:
         raise ValueError(f"{folder.path}: val is not that of the run; a resumed fit needs the same")
     run.restore(saved)
-    return run.go()
+    if run.count > 1:
+        together.check_start(run.learner, run.step)
+    return run
