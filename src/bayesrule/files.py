@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,59 @@ def load(path: str | Path, kind: str, device: torch.device | str = "cpu") -> Tre
         raise FileError(f"{path}: holds a {metadata.get('kind')}, not a {kind}")
     if metadata.get("sha256") != _digest(kind, metadata.get("tree", ""), tensors):
         raise FileError(f"{path}: the checksum does not fit the contents; the file was edited or damaged")
-    return _decode(json.loads(metadata["tree"]), {name: t.to(device) for name, t in tensors.items()})
+    try:
+        unused = {name: t.to(device) for name, t in tensors.items()}
+        tree = _decode(json.loads(metadata["tree"]), unused)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise FileError(f"{path}: its contents are no tree of tensors and plain values ({error!r})") from error
+    if unused:
+        raise FileError(f"{path}: holds tensors that its contents do not name ({', '.join(sorted(unused))})")
+    return tree
+
+
+def layout(tree: Tree) -> str:
+    """The sha256 of all of a tree but its numbers: names in their order, texts, kinds of values, shapes and dtypes.
+
+    >>> layout({"w": torch.zeros(2)}) == layout({"w": torch.ones(2)}) != layout({"w": torch.zeros(2).double()})
+    True
+    """
+    digest = hashlib.sha256()
+    for line in _layout(tree, ""):
+        digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
+
+
+def _layout(tree: Tree, where: str) -> Iterator[str]:
+    if isinstance(tree, Tensor):
+        yield f"{where} {tree.dtype} {list(tree.shape)}"
+    elif isinstance(tree, dict):
+        yield f"{where} dict {len(tree)}"
+        for key, value in tree.items():
+            yield from _layout(value, f"{where}/{key!r}")
+    elif isinstance(tree, list | tuple):
+        yield f"{where} {'list' if isinstance(tree, list) else 'tuple'} {len(tree)}"
+        for index, value in enumerate(tree):
+            yield from _layout(value, f"{where}/{index}")
+    elif isinstance(tree, int | float) and not isinstance(tree, bool):
+        # of numpy's numbers, too, which come back as plain ones
+        yield f"{where} {'int' if isinstance(tree, int) else 'float'}"
+    else:
+        yield f"{where} {tree!r}"
+
+
+def sealed(tree: dict[str, Tree]) -> dict[str, Tree]:
+    """The tree with its own `layout`, for `unsealed` to compare: what was taken out of it later does not go unseen."""
+    return tree | {"layout": layout(tree)}
+
+
+def unsealed(path: str | Path, tree: Tree) -> dict[str, Tree]:
+    """Undo `sealed`, or raise a `FileError`."""
+    if not isinstance(tree, dict) or "layout" not in tree:
+        raise FileError(f"{path}: does not say what it should hold; the file was edited")
+    kept = {key: value for key, value in tree.items() if key != "layout"}
+    if tree["layout"] != layout(kept):
+        raise FileError(f"{path}: holds other names, shapes or kinds of values than it was written with; it was edited")
+    return kept
 
 
 def digest(tree: Tree) -> str:
@@ -123,17 +176,23 @@ def _encode(tree: Tree, tensors: dict[str, Tensor]) -> Any:
 
 
 def _decode(node: Any, tensors: dict[str, Tensor]) -> Tree:
+    """Undo `_encode`; ``tensors`` loses what is used, since each is stored for one place."""
     if not isinstance(node, dict):
+        if isinstance(node, list):
+            raise ValueError("a list stands where a value should")
         return node
     ((kind, body),) = node.items()
     if kind == "tensor":
-        return tensors[body]
+        return tensors.pop(body)
     if kind == "dict":
-        return {_decode(k, tensors): _decode(v, tensors) for k, v in body}
+        pairs = [(_decode(k, tensors), _decode(v, tensors)) for k, v in body]
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError("a name stands twice in one dict")
+        return dict(pairs)
+    if kind not in ("list", "tuple"):
+        raise ValueError(f"unknown kind of value {kind!r}")
     items = [_decode(v, tensors) for v in body]
-    if kind == "tuple":
-        return tuple(items)
-    return items
+    return tuple(items) if kind == "tuple" else items
 
 
 def _digest(kind: str, skeleton: str, tensors: dict[str, Tensor]) -> str:

@@ -93,4 +93,9 @@ class Scaling:
     @classmethod
     def from_state(cls, state: Mapping[str, Mapping[str, Tensor] | None]) -> Scaling:
         """Undo `state`."""
+        if set(state) != {"inputs", "targets"}:
+            raise ValueError(f"a scaling must say how inputs and targets were scaled, not {sorted(state)}")
+        for tree in state.values():
+            if tree is not None and any(tree[key].dtype != torch.float64 for key in ("loc", "scale")):
+                raise ValueError("loc and scale of a scaling must be in double precision")
         return cls(**{key: Affine(tree["loc"], tree["scale"]) for key, tree in state.items() if tree})

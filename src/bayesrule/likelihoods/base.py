@@ -74,6 +74,10 @@ class Likelihood(Named, ABC):
             raise ValueError(f"{self.name} has nothing to learn, so values must be empty: got {sorted(values)}")
         return self
 
+    def verify(self) -> None:
+        """Refuse unknowns that no fit can have learnt: for what comes from a file."""
+        return
+
     def kept(self) -> Likelihood:
         """The same with its unknowns for known: they stay as they are."""
         return self

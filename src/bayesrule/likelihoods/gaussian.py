@@ -89,6 +89,14 @@ class Gaussian(Likelihood):
             return {}
         return {"log_noise": torch.as_tensor(self.noise).log()}
 
+    def verify(self) -> None:
+        """Noise is positive and finite."""
+        if self.noise is None:
+            raise ValueError(UNSTARTED)
+        noise = torch.as_tensor(self.noise)
+        if not noise.is_floating_point() or not bool(((noise > 0) & noise.isfinite()).all()):
+            raise ValueError(f"noise must be positive and finite standard deviations: got {noise.tolist()}")
+
     def kept(self) -> Gaussian:
         """The same with its noise for known."""
         return Gaussian(self.noise, known=True)

@@ -90,6 +90,10 @@ class Posterior(ABC):
     def from_state(cls, state: Tree, context: Context) -> Posterior:
         """Undo `state`."""
 
+    def verify(self) -> None:
+        """A `ValueError` for what no fit can have made, or what lacks a part of the module: asked of files."""
+        return
+
     @property
     def likelihood(self) -> Likelihood:
         """p(y|f), with what was learnt of it."""
@@ -146,7 +150,7 @@ class Posterior(ABC):
             "signature": modules.signature(self.model),
             "frozen": modules.digests(modules.frozen(self.context.model)),
         }
-        files.save(path, tree, "posterior")
+        files.save(path, files.sealed(tree), "posterior")
 
     def inputs(self, x: Any) -> Inputs:
         """The user's inputs, checked, in the network's dtype and scale."""
@@ -159,9 +163,19 @@ class Posterior(ABC):
 def load(path: str | Path, model: nn.Module) -> Posterior:
     """Read a posterior back onto a module of the same architecture.
 
-    What was frozen in the fit is not in the file: the module must have it. Its other weights do not matter.
+    What was frozen in the fit is not in the file: the module must have it. Its other weights do not matter: they all
+    are in the file, or it is refused.
     """
-    tree = files.load(path, "posterior", modules.device_of(model))
+    tree = files.unsealed(path, files.load(path, "posterior", modules.device_of(model)))
+    try:
+        return _read(path, tree, model)
+    except files.FileError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError, AssertionError) as error:
+        raise files.FileError(f"{path}: holds no sound posterior: {error}") from error
+
+
+def _read(path: str | Path, tree: Tree, model: nn.Module) -> Posterior:
     difference = modules.difference(tree["signature"], modules.signature(model))
     if difference:
         raise files.FileError(f"{path}: does not fit the model: {difference}")
@@ -175,5 +189,13 @@ def load(path: str | Path, model: nn.Module) -> Posterior:
     if tree["kind"] not in KINDS:
         raise unknown("kind of posterior", tree["kind"], KINDS)
     likelihood = from_spec("likelihood", tree["likelihood"], likelihoods.AVAILABLE)
+    likelihood.verify()
     context = Context(model, likelihood, Scaling.from_state(tree["scaling"]), tree["info"])
-    return KINDS[tree["kind"]].from_state(tree["state"], context)
+    posterior = KINDS[tree["kind"]].from_state(tree["state"], context)
+    posterior.verify()
+    # What was read says the same as the file: nothing in it was left aside, or taken for something else.
+    again = {"state": posterior.state(), "likelihood": to_spec(likelihood), "scaling": context.scaling.state()}
+    for part, found in again.items():
+        if files.layout(found) != files.layout(tree[part]):
+            raise ValueError(f"its {part} is not one of kind {tree['kind']!r}")
+    return posterior

@@ -20,6 +20,7 @@ from bayesrule.modules import Parameters
 from bayesrule.posteriors.base import Context, Posterior
 from bayesrule.posteriors.masks import Masks, Shape, shapes_alone
 from bayesrule.posteriors.networks import Network, Runner
+from bayesrule.posteriors.soundness import check_network
 
 
 class Dropout(Posterior):
@@ -55,6 +56,12 @@ class Dropout(Posterior):
             self._shapes[shape] = shapes_alone(module, self.weights, x)
         with Masks(seed, self._shapes[shape]):
             return modules.try_call(module, x, self.weights)
+
+    def verify(self) -> None:
+        """All of the module, and a probability."""
+        check_network("the network", self.weights, self.context.model)
+        if not 0 < self.rate < 1:
+            raise ValueError(f"rate must lie between 0 and 1, not {self.rate}")
 
     def state(self) -> Tree:
         """The weights and the rate."""

@@ -18,6 +18,7 @@ from bayesrule.naming import from_spec, to_spec
 from bayesrule.posteriors.base import Context, Posterior
 from bayesrule.posteriors.draws import Draws, seed_of
 from bayesrule.posteriors.networks import Network, Runner
+from bayesrule.posteriors.soundness import check_finite, check_gaussian, check_network
 from bayesrule.priors import Prior, Product, Structured
 from bayesrule.structures import Diagonal, Structure
 
@@ -87,6 +88,31 @@ class Gaussian(Posterior):
             for name, value in (self.mean | self.fixed).items():
                 tensors[name].copy_(value)
         return module
+
+    def verify(self) -> None:
+        """Mean and fixed state are all of the module; the precision is one of the mean's, and has an inverse."""
+        twice = sorted(set(self.mean) & set(self.fixed))
+        if twice:
+            raise ValueError(f"{twice[0]!r} is both uncertain and fixed")
+        check_network("the mean", self.mean | self.fixed, self.context.model)
+        check_gaussian(self.mean, self.precision, self.context.model)
+        structures.check_sound(self.precision)
+        if self.surplus is not None:
+            if self.surplus.shape != (self.precision.size,):
+                raise ValueError(f"surplus must be {self.precision.size} numbers, not {list(self.surplus.shape)}")
+            check_finite("surplus", self.surplus)
+        if self.beside is not None:
+            self._verify_beside(self.beside)
+
+    def _verify_beside(self, beside: Structured) -> None:
+        rest = {name: p for name, p in modules.parameters(self.context.model).items() if name not in self.mean}
+        if list(beside.mean) != list(rest):
+            raise ValueError(f"the prior beside it must be of {list(rest)}, not of {list(beside.mean)}")
+        for name, mean in beside.mean.items():
+            if mean.shape != rest[name].shape or not mean.is_floating_point():
+                raise ValueError(f"the prior of {name!r} must have its shape, {list(rest[name].shape)}")
+            check_finite(f"the prior of {name!r}", mean)
+        check_gaussian(rest, beside.precision, self.context.model)
 
     def state(self) -> Tree:
         """Mean, precision, fixed state, and what `as_prior` needs."""

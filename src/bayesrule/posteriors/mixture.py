@@ -43,6 +43,13 @@ class Mixture(Posterior):
             check_memory(len(parts[0]) * len(self.components), inputs.length(x), parts[0][0])
         return torch.cat(parts)
 
+    def verify(self) -> None:
+        """At least one component, and each sound."""
+        if not self.components:
+            raise ValueError("it must have at least one component")
+        for component in self.components:
+            component.verify()
+
     def state(self) -> Tree:
         """The components, each with its kind."""
         return {"components": [{"kind": c.kind, "state": c.state()} for c in self.components]}

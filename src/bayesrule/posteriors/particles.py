@@ -15,6 +15,7 @@ from bayesrule.files import Tree
 from bayesrule.modules import Parameters
 from bayesrule.posteriors.base import Context, Posterior
 from bayesrule.posteriors.networks import Network, Runner
+from bayesrule.posteriors.soundness import check_network
 
 
 class Particles(Posterior):
@@ -41,6 +42,13 @@ class Particles(Posterior):
     def count(self, samples: int) -> int:
         """Never more than there are."""
         return min(samples, len(self.states))
+
+    def verify(self) -> None:
+        """At least one particle, and each all of the module."""
+        if not self.states:
+            raise ValueError("it must have at least one network")
+        for index, state in enumerate(self.states):
+            check_network(f"network {index}", state, self.context.model)
 
     def state(self) -> Tree:
         """The particles."""

@@ -7,7 +7,7 @@ to one: natural parameters add, so that Λ_posterior = Λ_prior + G/η is one li
 from __future__ import annotations
 
 from bayesrule.structures.algebra import common_bounds
-from bayesrule.structures.base import Structure
+from bayesrule.structures.base import Structure, check_sound
 from bayesrule.structures.blocks import Blocks, joined
 from bayesrule.structures.dense import Dense
 from bayesrule.structures.diagonal import Diagonal
@@ -28,6 +28,7 @@ __all__ = [
     "LowRank",
     "Structure",
     "Sum",
+    "check_sound",
     "common_bounds",
     "joined",
     "relative_eigenvalues",

@@ -105,6 +105,10 @@ class Structure(Named, ABC):
         """log N(v; 0, Λ⁻¹) = −½ (vᵀ Λ v − log |Λ| + P log 2π)."""
         return -0.5 * (self.quadratic(v) - self.logdet() + self.size * math.log(2 * math.pi))
 
+    def tensors(self) -> Iterator[Tensor]:
+        """All that Λ is stored as."""
+        return _tensors(self)
+
     def to(self, target: torch.dtype | torch.device | str) -> Structure:
         """The same in another precision or on another device."""
         if all(tensor.dtype == target for tensor in _tensors(self)):
@@ -143,6 +147,24 @@ def common_dtype(tensors: Sequence[Tensor]) -> torch.dtype:
     for tensor in tensors[1:]:
         found = torch.promote_types(found, tensor.dtype)
     return found
+
+
+def check_sound(precision: Structure) -> None:
+    """Refuse a precision that is not finite, or not positive definite, before anything is drawn from it.
+
+    >>> from bayesrule.structures import Diagonal
+    >>> check_sound(Diagonal(torch.tensor([1.0, -1.0])))
+    Traceback (most recent call last):
+    ValueError: values must be positive for an inverse, but one is -1; add a prior
+    """
+    for tensor in precision.tensors():
+        if not bool(tensor.isfinite().all()):
+            raise ValueError(f"the precision ({precision.name}) holds NaN or infinite values")
+    if not bool((precision.diagonal > 0).all()):
+        raise ValueError(f"the precision ({precision.name}) has numbers on its diagonal that are not positive")
+    # What is needed for it, a root or eigenvalues, is kept for the first draw.
+    if not bool(precision.logdet().isfinite()):
+        raise ValueError(f"the precision ({precision.name}) is not positive definite")
 
 
 def check_positive(values: Tensor) -> None:

@@ -41,6 +41,8 @@ class Kronecker(Structure):
     bias: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.bias, bool):
+            raise TypeError(f"bias must be True or False, not {self.bias!r}")
         if len(self.lefts) != len(self.rights) or not self.lefts:
             counts = f"{len(self.lefts)} and {len(self.rights)}"
             raise ValueError(f"lefts and rights must have the same length, at least 1, not {counts}")

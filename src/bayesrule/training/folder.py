@@ -65,12 +65,12 @@ class Folder:
 
     def save(self, tree: Tree) -> None:
         """Replace the checkpoint."""
-        files.save(self.checkpoint, tree, "checkpoint")
+        files.save(self.checkpoint, files.sealed(tree), "checkpoint")
         self._last = time.monotonic()
 
     def saved(self) -> Tree:
         """The last checkpoint."""
-        return files.load(self.checkpoint, "checkpoint")
+        return files.unsealed(self.checkpoint, files.load(self.checkpoint, "checkpoint"))
 
     def finish(self, posterior: Posterior) -> None:
         """Write the posterior; the checkpoint has served."""
