@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from bayesrule.cli.runs import checksum
 from bayesrule.training import Folder
 
 BAD = {
@@ -29,6 +30,9 @@ BAD = {
     "sweep moons --device warp": "got 'warp'",
     "reproduce path-derivative --device warp": "got 'warp'",
     "fit digits --hidden 8,x": "must be whole numbers",
+    "fit digits --hidden 99999999999": "hidden must be layers that fit into memory",
+    "fit digits --hidden 9999999999999999999999,9999999999999999999999": "hidden must be layers that fit into memory",
+    "compare moons --hidden 99999999999": "hidden must be layers that fit into memory",
     "fit digits --temperature -1": "temperature must be positive",
     "fit digits --prior kaimin": "did you mean 'kaiming'",
     "fit digits --prior -1": "must be positive",
@@ -128,11 +132,55 @@ def test_a_damaged_run_json(bayesrule, tables, tmp_path, content):
     assert "run.json" in err
 
 
+def signed(plain):
+    """With the checksum of what is in it now."""
+    rest = {key: value for key, value in plain.items() if key != "sha256"}
+    return rest | {"sha256": checksum(rest)}
+
+
+EDITS = {
+    "other epochs": lambda plain: plain["settings"].update(epochs=11),
+    "text for a number": lambda plain: plain["settings"].update(hidden="wide"),
+    "no settings": lambda plain: plain.update(settings=None),
+    "a network that is none": lambda plain: plain.update(model=[1, 2]),
+    "a schema that is none": lambda plain: plain["schema"].update(columns=[[]]),
+    "no checksum": lambda plain: plain.pop("sha256"),
+    "classes that are none": lambda plain: plain.update(classes=7),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize(
+    "verb", ["predict RUN TABLES/new.csv", "evaluate RUN TABLES/houses.csv", "fit --resume --out RUN"]
+)
+def test_a_run_json_that_was_edited(bayesrule, runs, tables, tmp_path, edit, verb):
+    run = shutil.copytree(runs / "houses", tmp_path / "run")
+    plain = json.loads((run / "run.json").read_text())
+    EDITS[edit](plain)
+    (run / "run.json").write_text(json.dumps(plain))
+    code, out, err = bayesrule(*verb.replace("RUN", str(run)).replace("TABLES", str(tables)).split())
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "run.json: the checksum does not fit the contents" in err
+
+
+@pytest.mark.parametrize("edit", ["no settings", "a schema that is none", "classes that are none"])
+def test_a_run_json_that_was_edited_and_checksummed_again(bayesrule, runs, tables, tmp_path, edit):
+    run = shutil.copytree(runs / "houses", tmp_path / "run")
+    plain = json.loads((run / "run.json").read_text())
+    EDITS[edit](plain)
+    (run / "run.json").write_text(json.dumps(signed(plain)))
+    code, _, err = bayesrule("predict", run, tables / "new.csv")
+    assert code == 2
+    assert "run.json" in err
+    assert "Traceback" not in err
+
+
 def test_settings_of_another_version(bayesrule, runs, tables, tmp_path):
     run = shutil.copytree(runs / "houses", tmp_path / "run")
     plain = json.loads((run / "run.json").read_text())
     plain["settings"]["colour"] = "red"
-    (run / "run.json").write_text(json.dumps(plain))
+    (run / "run.json").write_text(json.dumps(signed(plain)))
     assert "does not know: colour" in bayesrule("predict", run, tables / "new.csv")[2]
 
 

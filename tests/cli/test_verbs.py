@@ -1,3 +1,4 @@
+import csv
 import io
 import json
 import subprocess
@@ -6,9 +7,13 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from bayesrule.cli import demo
+from bayesrule.cli import demo, predict
+from bayesrule.cli.runs import checksum
+from bayesrule.data import read_table
 from bayesrule.methods import AVAILABLE
+from bayesrule.predictions import Classes
 
 
 def test_methods(bayesrule, as_json):
@@ -185,8 +190,14 @@ def test_a_run_keeps_its_own_schema(bayesrule, as_json, tmp_path):
     path = tmp_path / "run" / "run.json"
     plain = json.loads(path.read_text())
     plain["schema"]["columns"][0]["categories"].reverse()
-    path.write_text(json.dumps(plain))
+    path.write_text(json.dumps(signed(plain)))
     assert as_json("evaluate", "run", "t.csv")["methods"]["map"]["scores"]["rmse"] > 2 * scores["rmse"]
+
+
+def signed(plain):
+    """With the checksum of what is in it now."""
+    rest = {key: value for key, value in plain.items() if key != "sha256"}
+    return rest | {"sha256": checksum(rest)}
 
 
 def test_a_run_without_the_fingerprint_of_its_table(bayesrule, tmp_path):
@@ -194,7 +205,7 @@ def test_a_run_without_the_fingerprint_of_its_table(bayesrule, tmp_path):
     path = tmp_path / "run" / "run.json"
     plain = json.loads(path.read_text())
     del plain["table"]
-    path.write_text(json.dumps(plain))
+    path.write_text(json.dumps(signed(plain)))
     assert "all rows count" in bayesrule("evaluate", "run", "t.csv")[2]
     assert bayesrule("fit", "--resume", "--out", "run")[0] == 2
 
@@ -246,3 +257,32 @@ def test_a_terminal_gets_a_bar(bayesrule, monkeypatch):
     code, _, err = bayesrule("fit", "moons", "--method", "map", "--epochs", 2)
     assert code == 0
     assert "NLL" in err
+
+
+FORMULAS = ("=cmd|' /C calc'!A0", "+SUM(1)", "-2+3", "@x", "\tx", "\rx", "'=1", "＝1", " =1", "plain", "'tis")
+
+
+def test_labels_are_no_formulas_to_a_spreadsheet_and_come_back(tmp_path):
+    certain = Classes(100 * torch.eye(len(FORMULAS))[None])
+    path = tmp_path / "p.csv"
+    path.write_text(predict.csv_of(predict.tabulate(certain, FORMULAS)), newline="")
+    with open(path, newline="") as file:
+        header, *rows = csv.reader(file)
+    cells = [row[0] for row in rows]
+    assert not [cell for cell in (*cells, *header) if cell[0] in "=+-@\t\r＝ "]
+    assert {"'=cmd|' /C calc'!A0", "''=1", "plain", "'tis"} <= set(cells)
+    assert tuple(read_table(path)["prediction"]) == FORMULAS
+
+
+def test_predictions_of_labels_that_look_like_formulas_or_numbers(bayesrule, as_json, tmp_path):
+    labels = ("=1+1", "-1", "+2.5e3")
+    frame = pd.DataFrame({"x": np.arange(3).repeat(30) * 5.0, "label": np.repeat(labels, 30)})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    line = ("fit", "t.csv", "--target", "label", "--method", "map", "--epochs", 40, "--set", "lr=0.03", "--out", "run")
+    assert bayesrule(*line)[0] == 0
+    assert bayesrule("predict", "run", "t.csv", "--out", "p.csv")[0] == 0
+    with open(tmp_path / "p.csv", newline="") as file:
+        cells = {row["prediction"] for row in csv.DictReader(file)}
+    assert cells == {"'=1+1", "-1", "+2.5e3"}  # numbers stay numbers
+    assert tuple(read_table(tmp_path / "p.csv")["prediction"]) == tuple(frame["label"])
+    assert {row["prediction"] for row in as_json("predict", "run", "t.csv")} == set(labels)  # JSON needs none of it

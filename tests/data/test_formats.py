@@ -205,3 +205,26 @@ def test_unknown_names_and_splits():
         load("uci/yatch")
     with pytest.raises(ValueError, match="split must be 0 for digits, got 3"):
         load("digits", split=3)
+
+
+@pytest.mark.parametrize("kind", ["idx", "cifar"])
+def test_a_small_file_that_unpacks_to_too_much_is_not_unpacked(tmp_path, monkeypatch, kind):
+    """No more than the header says, or the format holds, is read."""
+    monkeypatch.setattr("bayesrule.data.cifar.MOST", 10)
+    header = bytes([0, 0, 8, 1, 0, 0, 0, 3]) if kind == "idx" else b""
+    path = tmp_path / "file"
+    with gzip.open(tmp_path / "file.gz", "wb", compresslevel=1) as file:
+        file.write(header)
+        file.write(bytes(5 * 10**6))
+    asked = []
+    plain = gzip.GzipFile.read
+
+    def watched(self, size=-1):
+        asked.append(size)
+        return plain(self, size)
+
+    monkeypatch.setattr(gzip.GzipFile, "read", watched)
+    read, most, says = (read_idx, 2000, "too long") if kind == "idx" else (read_cifar10, 40_000, "at most 10")
+    with pytest.raises(ValueError, match=says):
+        read(path)
+    assert all(0 <= size <= most for size in asked)

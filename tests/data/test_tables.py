@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesrule.data import Schema, load_table, read_table, standardize
+from bayesrule.data.cells import escaped, unescaped
 
 rng = np.random.default_rng(0)
 
@@ -307,3 +308,38 @@ def test_a_schema_that_is_given_is_kept(tmp_path):
     assert again.features == own.features
     assert torch.equal(again.test[1], split.test[1])
     assert torch.equal(again.test[0][:, -1], split.test[0][:, 0])
+
+
+@pytest.mark.parametrize(
+    ("before", "line"),
+    [("", 12), ("\n\n", 14), ('"two\nlines",1,3\n', 14), ("\r\n", 13)],
+    ids=["plain", "empty lines", "a cell of two lines", "an empty line of Windows"],
+)
+def test_errors_name_the_line_of_the_file(tmp_path, before, line):
+    rows = [f"a,{i},{i}" for i in range(10)]
+    path = tmp_path / "t.csv"
+    path.write_bytes(("name,size,price\n" + before + "\n".join([*rows, "b,inf,3", *rows]) + "\n").encode())
+    frame = read_table(path)
+    for find in (lambda: Schema.learn(frame, "price"), lambda: load_table(path, "price", seed=1)):
+        with pytest.raises(ValueError, match=f"column 'size' must hold finite numbers, got inf in line {line} "):
+            find()
+
+
+def test_errors_about_targets_name_the_line_of_the_file(tmp_path):
+    frame = pd.DataFrame({"x": range(9), "kind": list("aabbaabba")})
+    schema = Schema.learn(frame, "kind")
+    (tmp_path / "new.csv").write_text("x,kind\n1,a\n\n2,c\n")
+    with pytest.raises(ValueError, match="line 4 of the target: unknown class 'c'"):
+        schema.targets(read_table(tmp_path / "new.csv"))
+    (tmp_path / "new.csv").write_text("x,kind\n1,a\n2,\n")
+    with pytest.raises(ValueError, match="line 3 has none"):
+        schema.targets(read_table(tmp_path / "new.csv"))
+    with pytest.raises(ValueError, match="row 7 of the target"):  # of a table in memory, its own label
+        schema.targets(frame.iloc[6:].assign(kind=["a", "c", "b"]))
+
+
+@pytest.mark.parametrize("text", ["=1", "-2+3", "-1", "cat", "'tis", "''=1", "' -1", "' =1", "", "'", "\n", "＋1"])
+def test_cells_come_back(text):
+    written = escaped(text)
+    assert unescaped(written) == text
+    assert unescaped(escaped(written)) == written

@@ -318,3 +318,13 @@ def test_without_optuna(monkeypatch):
     monkeypatch.delattr(sweeps, "store")
     with pytest.raises(ImportError, match=r'pip install "bayesrule\[sweep\]"'):
         sweep()
+
+
+@pytest.mark.parametrize("name", ["what?.db", "100%.db", "a%20b.db", "a?x=1&%41#{b}.db", "ü b.db"])
+def test_a_storage_may_have_any_name(tmp_path, name):
+    for _ in range(2):  # begun, and found again
+        with store.opened(store.url_of(tmp_path / name), "sweep?%", "random", 0, RANGES) as kept:
+            kept.study.set_user_attr("seen", kept.study.user_attrs.get("seen", 0) + 1)
+            seen = kept.study.user_attrs["seen"]
+    assert seen == 2
+    assert [path.name for path in tmp_path.iterdir()] == [name]

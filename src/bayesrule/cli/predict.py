@@ -2,11 +2,13 @@
 
 Classes: prediction, confidence, p_CLASS ..., entropy, aleatoric, epistemic (nats). Numbers: prediction, std, lower_90,
 upper_90, aleatoric_std, epistemic_std. One line for each row of DATA, in order; the target column is not needed.
+A label that a spreadsheet would take for a formula, such as =1+1, has an apostrophe in front.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 from pathlib import Path
@@ -18,6 +20,7 @@ from torch import Tensor
 from bayesrule.cli import options
 from bayesrule.cli.runs import Run
 from bayesrule.cli.terminal import say
+from bayesrule.data.cells import escaped, is_predictions
 from bayesrule.files import write_atomically
 from bayesrule.predictions import Binary, Classes, Counts, Prediction, Reals
 
@@ -45,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     posterior = run.posterior(folder, getattr(args, "device", None))
     x = run.inputs(args.data, getattr(args, "data_dir", None))
     table = tabulate(posterior.predict(x, seed=run.settings.seed), run.classes)
-    text = table.to_csv(index=False)
+    text = csv_of(table)
     if args.out:
         write_atomically(args.out, text)
         say(f"wrote {len(table)} predictions to {args.out}")
@@ -74,6 +77,14 @@ def tabulate(prediction: Prediction, classes: tuple[str, ...]) -> pd.DataFrame:
     return pd.DataFrame({name: _list(values) for name, values in parts.items()})
 
 
+def csv_of(table: pd.DataFrame) -> str:
+    """The table as CSV, its labels such that no spreadsheet takes one for a formula."""
+    labels = {column: table[column].map(escaped) for column in table if table[column].dtype.kind not in "fiub"}
+    # pandas quotes what needs it but for a lone \r, which ends a line, too
+    lone = any("\r" in name for name in table.columns)
+    return table.assign(**labels).to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC if lone else csv.QUOTE_MINIMAL)
+
+
 def _refuse(out: Path, data: Path) -> None:
     """An error if writing to ``out`` would destroy anything but earlier predictions."""
     if out.resolve() == data.resolve() or (out.exists() and data.exists() and out.samefile(data)):
@@ -83,8 +94,8 @@ def _refuse(out: Path, data: Path) -> None:
     if not out.is_file():
         raise ValueError(f"--out must be a file, got {out}: give a name such as {out / 'predictions.csv'}")
     with open(out, "rb") as file:
-        header = file.readline(1000)
-    if not header.startswith((b"prediction,confidence,", b"prediction,std,")):
+        header = file.readline(1000).decode(errors="replace")
+    if not is_predictions(header.replace('"', "").split(",")):
         raise FileExistsError(
             f"--out must be a new file or one that predict wrote, got {out}, whose first line is not that of "
             "predictions: choose another name, or delete it"

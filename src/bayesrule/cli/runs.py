@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from math import prod
@@ -61,6 +62,11 @@ class Run:
             plain = json.loads(path.read_text(encoding="utf-8"))
             if plain["format"] != FORMAT:
                 raise FileError(f"{path}: format {plain['format']!r} where {FORMAT!r} is read")
+            if plain.pop("sha256", None) != checksum(plain):
+                raise FileError(
+                    f"{path}: the checksum does not fit the contents; the file was edited or damaged. Put the old one "
+                    "back, or start a new run"
+                )
             schema = None
             if plain["schema"] is not None:
                 schema = Schema.from_json(plain["schema"])
@@ -68,14 +74,17 @@ class Run:
             settings = RunSettings.from_json(plain["settings"])
             model, table = plain["model"], plain.get("table")
             return cls(settings, model, plain["kind"], shape, classes, schema, table, plain["command"])
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except FileError:
+            raise
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise FileError(f"{path}: not a run.json of this library, or damaged ({error!r})") from error
 
     def write(self, folder: Path) -> None:
         """``run.json``, whole or not at all."""
         plain: dict[str, Any] = {"format": FORMAT, **asdict(self), "versions": versions()}
         plain["schema"] = self.schema and self.schema.to_json()
-        write_atomically(folder / "run.json", json.dumps(plain, indent=2))
+        plain = json.loads(json.dumps(plain))  # as it will be read: lists for tuples
+        write_atomically(folder / "run.json", json.dumps(plain | {"sha256": checksum(plain)}, indent=2))
 
     def train(self, split: Split, folder: Folder | None, method: Method | None) -> Posterior:
         """The posterior: fitted anew by a method, or, with None, from where the directory stands.
@@ -165,6 +174,11 @@ class Run:
         if self.schema is None:
             raise ValueError(f"DATA must be a name, as the run was trained on {self.settings.data!r}, got {data!r}")
         return self.schema
+
+
+def checksum(plain: dict[str, Any]) -> str:
+    """The sha256 of what a ``run.json`` holds, however its lines are broken."""
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def refuse(folder: Path, files: tuple[str, ...] = ("run.json", "scores.json")) -> None:

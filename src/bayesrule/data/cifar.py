@@ -13,6 +13,8 @@ from bayesrule.data.splits import Pair
 TRAIN = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 TEST = "test_batch.bin"
 _RECORD = 1 + 3 * 32 * 32
+MOST = 60_000
+"""All pictures of CIFAR-10; each of its files has 10 000."""
 
 
 def read_cifar10(path: Path) -> Pair:
@@ -25,7 +27,9 @@ def read_cifar10(path: Path) -> Pair:
     >>> x.shape, x.min().item(), y.tolist()
     (torch.Size([1, 3, 32, 32]), 1.0, [3])
     """
-    raw = compressed.read(path)
+    raw = compressed.read(path, MOST * _RECORD + 1)
+    if len(raw) > MOST * _RECORD:
+        raise ValueError(f"{path} must hold at most {MOST} pictures: it is no CIFAR-10 binary file. Fetch it again")
     if not raw or len(raw) % _RECORD:
         raise ValueError(
             f"{path} must be whole records of {_RECORD} bytes, got {len(raw)} bytes, "

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
+LINE = "line"
+"""The name of an index that holds the numbers of lines in a file."""
 MOST_CATEGORIES = 50
 """More different texts than this are an id, unless there are two rows for each."""
 MOST_INPUTS = 100
@@ -142,10 +144,16 @@ def as_numbers(column: pd.Series[Any]) -> NDArray[np.float64]:
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(
-            f"column {column.name!r} must hold finite numbers, got {cell(column, row)!r} in row {row} "
+            f"column {column.name!r} must hold finite numbers, got {cell(column, row)!r} in {place(column, row)} "
             f"({int(bad.sum())} such rows): mend it, or leave it empty"
         )
     return values
+
+
+def place(column: pd.Series[Any], row: int) -> str:
+    """Where a value is, for whoever has to mend it: a line of the file it came from, or a row by its label."""
+    what = "line" if column.index.name == LINE else "row"
+    return f"{what} {column.index[row]}"
 
 
 def cell(column: pd.Series[Any], row: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from pathlib import Path
 
@@ -18,13 +19,18 @@ def find(path: Path) -> Path:
     )
 
 
-def read(path: Path) -> bytes:
-    """The bytes of ``path`` (or of ``path`` + ``.gz``), unpacked if the name ends in ``.gz``."""
+def read(path: Path, most: int) -> bytes:
+    """The first bytes of ``path`` (or of ``path`` + ``.gz``), at most so many, unpacked if the name ends in ``.gz``.
+
+    A small packed file may unpack to more than any memory holds: whoever reads it says how much there can be.
+    """
     found = find(path)
+    most = min(most, sys.maxsize)
     if found.suffix != ".gz":
-        return found.read_bytes()
+        with open(found, "rb") as plain:
+            return plain.read(most)
     try:
         with gzip.open(found) as file:
-            return file.read()
+            return file.read(most)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{found} is damaged or not a gzip file ({error}): fetch it again") from error

@@ -37,7 +37,7 @@ def read_idx(path: Path) -> NDArray[Any]:
     >>> read_idx(path).tolist()
     [7, 2, 1]
     """
-    raw = compressed.read(path)
+    raw = compressed.read(path, 4 + 4 * 255)  # the longest header there can be
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _DTYPES or raw[3] == 0:
         raise ValueError(
             f"{path} is not an idx file: it starts with {raw[:4].hex(' ') or 'nothing'}, not 00 00 TYPE DIM"
@@ -47,9 +47,15 @@ def read_idx(path: Path) -> NDArray[Any]:
         raise ValueError(f"{path} is truncated: its header needs {start} bytes, it has {len(raw)}. Fetch it again")
     shape = struct.unpack(f">{raw[3]}I", raw[4:start])
     expected = start + math.prod(shape) * dtype.itemsize
-    if len(raw) != expected:
-        what = "truncated" if len(raw) < expected else "too long"
-        raise ValueError(f"{path} is {what}: shape {shape} needs {expected} bytes, it has {len(raw)}. Fetch it again")
+    raw = compressed.read(path, expected + 1)  # one more tells a file that goes on
+    if len(raw) < expected:
+        raise ValueError(
+            f"{path} is truncated: shape {shape} needs {expected} bytes, it has {len(raw)}. Fetch it again"
+        )
+    if len(raw) > expected:
+        raise ValueError(
+            f"{path} is too long: shape {shape} needs {expected} bytes, it has {len(raw)} or more. Fetch it again"
+        )
     # astype copies: the bytes may not be written to, and torch takes native byte order only.
     return np.frombuffer(raw, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
 

@@ -20,10 +20,12 @@ one category for every two rows), and any of more than 100 are dropped, and ``no
 
 from __future__ import annotations
 
+import csv
 import difflib
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -32,7 +34,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bayesrule.data.cells import is_predictions, unescaped
 from bayesrule.data.columns import (
+    LINE,
     MOST_CATEGORIES,
     CategoryColumn,
     Column,
@@ -42,6 +46,7 @@ from bayesrule.data.columns import (
     cell,
     content_of,
     learn_column,
+    place,
     sorted_texts,
 )
 from bayesrule.data.splits import Kind, Split, hold_out
@@ -118,8 +123,8 @@ class Schema:
             raise unknown("target column", self.target, frame.columns)
         column = frame[self.target]
         if column.isna().any():
-            row = int(np.argmax(column.isna().to_numpy()))
-            raise ValueError(f"target {self.target!r} must be known for every row, row {row} has none: drop such rows")
+            where = place(column, int(np.argmax(column.isna().to_numpy())))
+            raise ValueError(f"target {self.target!r} must be known for every row, {where} has none: drop such rows")
         if self.kind == "reals":
             return as_numbers(column)
         if self.kind == "counts":
@@ -128,7 +133,7 @@ class Schema:
         texts = as_texts(column)
         for row, text in enumerate(texts):
             if text not in code:
-                raise ValueError(f"row {row} of the target: {unknown('class', text, self.classes)}")
+                raise ValueError(f"{place(column, row)} of the target: {unknown('class', text, self.classes)}")
         return np.array([code[text] for text in texts], dtype=np.int64)
 
     def to_json(self) -> dict[str, Any]:
@@ -175,7 +180,31 @@ def read_table(path: str | Path) -> pd.DataFrame:
         raise ValueError(f"{path} must name every column, but its rows have more values than its first line")
     if frame.empty:
         raise ValueError(f"{path} must have rows, got only the columns {', '.join(map(str, frame.columns))}")
+    if suffix == ".csv":
+        frame.index = _lines(path, len(frame))
+        if is_predictions(list(map(str, frame.columns))):
+            frame["prediction"] = frame["prediction"].map(lambda v: unescaped(v) if isinstance(v, str) else v)
     return frame
+
+
+def _lines(path: Path, rows: int) -> pd.Index[Any]:
+    """The number of each row's first line in the file, from 1, as an editor shows it; the header is a line, too."""
+    import pandas as pd
+
+    with open(path, "rb") as file:
+        count = sum(1 for _ in file)
+    if count == rows + 1:  # a line a row, and the header
+        return pd.RangeIndex(2, rows + 2, name=LINE)
+    starts: list[int] = []
+    with open(path, newline="", encoding="utf-8-sig", errors="replace") as text, suppress(csv.Error):
+        reader, before = csv.reader(text), 0
+        for record in reader:
+            if record:  # pandas skips empty lines
+                starts.append(before + 1)
+            before = reader.line_num
+    if len(starts) != rows + 1:  # read otherwise than by pandas: better no number than a wrong one
+        return pd.RangeIndex(rows)
+    return pd.Index(starts[1:], name=LINE)
 
 
 def _exactly() -> dict[str, Any]:

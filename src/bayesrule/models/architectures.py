@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 from torch import nn
@@ -43,12 +45,13 @@ def mlp(
         raise unknown("activation", activation, ACTIVATIONS)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be a probability, at least 0 and below 1, got {dropout}")
+    _check_memory([*widths, _positive("outputs", outputs)])
     layers: list[nn.Module] = [nn.Flatten()]
     for a, b in pairwise(widths):
         layers += [nn.Linear(a, b), ACTIVATIONS[activation]()]
         if dropout:
             layers.append(nn.Dropout(dropout))
-    return nn.Sequential(*layers, nn.Linear(widths[-1], _positive("outputs", outputs)))
+    return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
 
 
 def lenet5(channels: int, side: int, outputs: int) -> nn.Sequential:
@@ -80,6 +83,19 @@ def lenet5(channels: int, side: int, outputs: int) -> nn.Sequential:
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "lenet5": lenet5}
+
+
+def _check_memory(widths: Sequence[int]) -> None:
+    """Refuse a network that this machine cannot hold, before torch or the system does so in its own way."""
+    weights = sum((a + 1) * b for a, b in pairwise(widths))
+    memory = 2**63
+    with suppress(AttributeError, ValueError, OSError):  # where nobody can tell
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 4 * weights > memory:
+        raise MemoryError(
+            f"hidden must be layers that fit into memory, but a network of widths {', '.join(map(str, widths))} has "
+            f"{weights:.3g} weights, {4 * weights / 2**30:,.0f} GiB of this machine's {memory / 2**30:,.0f}: take less"
+        )
 
 
 def _positive(name: str, value: int) -> int:

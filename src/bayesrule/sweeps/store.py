@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import optuna
@@ -32,6 +33,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import make_url
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from bayesrule.sweeps.ranges import Choice, Log, Range, Value, Whole
@@ -68,8 +70,11 @@ def url_of(storage: str | Path | None) -> str | None:
         return str(storage)
     path = Path(storage).expanduser().resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Optuna fills in {placeholders} of a URL; doubled braces are braces.
-    return f"sqlite:///{path}".replace("{", "{{").replace("}", "}}")
+    # Written as a URL's characters: ? begins a query there, % a code, and Optuna fills in {placeholders}.
+    written = quote(path.as_posix())
+    if make_url("sqlite:///%3F").database == "?":
+        return f"sqlite:///{written}"
+    return f"sqlite:///file:{written}?uri=true"  # an SQLAlchemy that leaves them as they are: SQLite reads them
 
 
 def shown(url: str) -> str:
