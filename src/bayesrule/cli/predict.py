@@ -79,10 +79,12 @@ def tabulate(prediction: Prediction, classes: tuple[str, ...]) -> pd.DataFrame:
 
 def csv_of(table: pd.DataFrame) -> str:
     """The table as CSV, its labels such that no spreadsheet takes one for a formula."""
-    labels = {column: table[column].map(escaped) for column in table if table[column].dtype.kind not in "fiub"}
+    safe = table.copy()
+    if table["prediction"].dtype.kind not in "fiub":
+        safe["prediction"] = table["prediction"].map(escaped)
     # pandas quotes what needs it but for a lone \r, which ends a line, too
     lone = any("\r" in name for name in table.columns)
-    return table.assign(**labels).to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC if lone else csv.QUOTE_MINIMAL)
+    return safe.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC if lone else csv.QUOTE_MINIMAL)
 
 
 def _refuse(out: Path, data: Path) -> None:
