@@ -284,22 +284,28 @@ def written(page: str) -> str:
     text = (ROOT / page).read_text(encoding="utf-8")
     stored = json.loads(((ROOT / page).parent / source).read_text(encoding="utf-8"))
     mark = f"<!-- figures: {source} -->\n"
-    parts = re.split(rf"(?<={re.escape(mark)})(?:\|.*\n)+", text)
+    # A comment may say that the table is older than the file: "none, until …: FILE".
+    parts = re.split(rf"<!-- figures: (?:none, .*: )?{re.escape(source)} -->\n(?:\|.*\n)+", text)
     if len(parts) != len(makers) + 1:
         raise ValueError(f"{page} must have {len(makers)} tables after {mark!r}, got {len(parts) - 1}")
     whole = parts[0]
     for make, rest in zip(makers, parts[1:], strict=True):
         head, *rows = make(stored)
         lines = [head, ["---"] * len(head), *rows]
-        whole += "".join(f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines) + rest
+        whole += mark + "".join(f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines) + rest
     return whole
 
 
 def tables(args: argparse.Namespace) -> None:
     """Write the tables of all pages from the stored results."""
-    for page, (source, _) in TABLES.items():
-        if ((ROOT / page).parent / source).exists():
+    for page in TABLES:
+        if not pending(page):
             write_atomically(ROOT / page, written(page))
+
+
+def pending(page: str) -> bool:
+    """Whether the results behind a page are still to be made."""
+    return not ((ROOT / page).parent / TABLES[page][0]).exists()
 
 
 RUNS = {"digits": digits, "splits": splits, "estimators": estimators, "quick": quick, "tables": tables}

@@ -32,8 +32,10 @@ def images():
     return script("images")
 
 
-@pytest.mark.parametrize("page", ["docs/estimators.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/methods.md", "docs/estimators.md"])
 def test_tables_are_as_the_stored_results_have_them(results, page):
+    if results.pending(page):
+        pytest.skip(f"{results.TABLES[page][0]} is still to be made, and the page says so")
     assert results.written(page) == (ROOT / page).read_text(encoding="utf-8"), "python benchmarks/results.py tables"
 
 
@@ -44,9 +46,12 @@ def test_a_table_is_written_from_its_file(results, tmp_path, monkeypatch):
     row = {"scores": scores, "nulls": {"ece": {"mean": 0.0119, "upper": 0.02}}, "cost": 1.0}
     (tmp_path / "digits.json").write_text(json.dumps({"methods": {"map": row}}))
     page = tmp_path / "page.md"
-    page.write_text("# A\n\n<!-- figures: digits.json -->\n| old |\n| --- |\n| 0.1 |\n\nRest.\n")
+    page.write_text(
+        "# A\n\n<!-- figures: none, until it has run: digits.json -->\n| old |\n| --- |\n| 0.1 |\n\nRest.\n"
+    )
     results.main(["tables"])
-    head, rule, line = page.read_text().splitlines()[3:6]
+    comment, head, rule, line = page.read_text().splitlines()[2:6]
+    assert comment == "<!-- figures: digits.json -->"
     assert head == "| method | accuracy | NLL | Brier | ECE (null) | OOD AUROC | training |"
     assert set(rule) == set("| -")
     assert line == "| `map` | 0.987 | 0.050 | 0.020 | 0.013 (0.012) | 0.940 | 1.0 × |"
