@@ -1,11 +1,13 @@
 """Every method of the conformance table on the second device: the model's device decides, everything else follows."""
 
 import copy
+import functools
 
 import pytest
 import torch
+from covering import covering
 from networks import classes, generator, mlp, zoo
-from test_methods import METHODS, every_method
+from test_methods import METHODS, TARGETS, every_method, every_row
 from torch import Tensor, nn
 
 import bayesrule as br
@@ -21,6 +23,12 @@ both_ways = pytest.mark.parametrize("there", [True, False], ids=["from the devic
 def fit(method, device, model=None, train=None, **settings):
     model = (mlp() if model is None else model).to(device)
     return br.fit(model, train or classes(), method, **{"epochs": 2, "batch_size": 16} | settings)
+
+
+@functools.cache
+def fitted(name, device):
+    """The posterior of a row of the table on the plain module and data, made once for each device."""
+    return fit(METHODS[name][0], device)
 
 
 def tensors(tree) -> list[Tensor]:
@@ -39,35 +47,35 @@ def assert_same(there, here):
 # ---- fit, predict, save, load, resume --------------------------------------------------------------------------------
 
 
-@every_method
-def test_a_fit_stays_on_the_models_device_and_is_that_of_the_cpu(method, second):
+@every_row
+def test_a_fit_stays_on_the_models_device_and_is_that_of_the_cpu(name, second):
     x, y = classes(seed=1)
-    posterior = fit(method, second)
+    posterior = fitted(name, second)
     prediction = posterior.predict(x)
     assert {t.device for t in tensors(posterior.state())} <= {second}
     assert prediction.probs.device == second
-    assert_same(prediction.probs, fit(method, CPU).predict(x).probs)
+    assert_same(prediction.probs, fitted(name, CPU).predict(x).probs)
     assert prediction.log_prob(y).isfinite().all()
 
 
-@every_method
+@every_row
 @both_ways
-def test_files_go_from_device_to_device(method, there, second, tmp_path):
+def test_files_go_from_device_to_device(name, there, second, tmp_path):
     source, target = (second, CPU) if there else (CPU, second)
     x = classes(seed=1)[0]
-    posterior = fit(method, source)
+    posterior = fitted(name, source)
     posterior.save(tmp_path / "p")
     loaded = br.load(tmp_path / "p", mlp(seed=1).to(target)).predict(x)
     assert loaded.probs.device == target
     assert_same(loaded.probs, posterior.predict(x).probs)
 
 
-@every_method
+@every_row
 @both_ways
-def test_a_posterior_goes_from_device_to_device(method, there, second):
+def test_a_posterior_goes_from_device_to_device(name, there, second):
     source, target = (second, CPU) if there else (CPU, second)
     x = classes(seed=1)[0]
-    posterior = fit(method, source)
+    posterior = fitted(name, source)
     moved = posterior.to(target)
     assert {t.device for t in tensors(moved.state())} <= {target}
     assert {t.device for t in tensors(posterior.state())} <= {source}
@@ -88,9 +96,9 @@ class Stopped(Exception):
     pass
 
 
-@every_method
+@every_row
 @both_ways
-def test_a_fit_that_stops_on_one_device_resumes_on_another(method, there, second, tmp_path):
+def test_a_fit_that_stops_on_one_device_resumes_on_another(name, there, second, tmp_path):
     source, target = (second, CPU) if there else (CPU, second)
 
     def stop(progress):
@@ -98,11 +106,11 @@ def test_a_fit_that_stops_on_one_device_resumes_on_another(method, there, second
             raise Stopped
 
     with pytest.raises(Stopped):
-        fit(method, source, out=Folder(tmp_path, interval=0.0), callbacks=[stop])
+        fit(METHODS[name][0], source, out=Folder(tmp_path, interval=0.0), callbacks=[stop])
     x = classes(seed=1)[0]
     resumed = br.resume(tmp_path, mlp(seed=1).to(target), classes()).predict(x)
     assert resumed.probs.device == target
-    assert_same(resumed.probs, fit(method, CPU).predict(x).probs)
+    assert_same(resumed.probs, fitted(name, CPU).predict(x).probs)
 
 
 @every_method
@@ -119,28 +127,22 @@ def test_neither_the_model_nor_a_random_state_is_changed(method, second):
 
 
 @pytest.mark.filterwarnings("ignore:layer .* cannot be vectorised")  # VOGN and a recurrent layer with dropout
-@every_method
-@pytest.mark.parametrize("kind", zoo())
-def test_any_module(method, kind, second):
+@pytest.mark.parametrize(("name", "kind"), covering(METHODS, zoo(), whole=("laplace, kronecker", "vogn")))
+def test_any_module(name, kind, second):
     model, (x, y) = zoo()[kind]
-    prediction = fit(method, second, model, (x, y), epochs=1, batch_size=12).predict(x, samples=2)
+    prediction = fit(METHODS[name][0], second, model, (x, y), epochs=1, batch_size=12).predict(x, samples=2)
     assert prediction.label.shape == y.shape
     assert prediction.probs.device == second
 
 
-@every_method
 @pytest.mark.parametrize(
-    ("likelihood", "outputs", "y"),
-    [
-        ("bernoulli", 3, torch.randint(2, (48, 3), generator=generator())),
-        ("gaussian", 2, torch.randn(48, 2, generator=generator())),
-        ("heteroscedastic", 2, torch.randn(48, generator=generator())),
-        ("poisson", 1, torch.randint(9, (48,), generator=generator())),
-    ],
+    ("name", "target"),
+    covering(METHODS, ("three answers", "reals", "noise from the network", "counts"), whole=("laplace", "ivon")),
 )
-def test_any_likelihood(method, likelihood, outputs, y, second):
-    x = classes()[0]
-    prediction = fit(method, second, mlp(outputs), (x, y), likelihood=likelihood, epochs=1).predict(x)
+def test_any_likelihood(name, target, second):
+    x, (likelihood, outputs, y) = classes()[0], TARGETS[target]
+    posterior = fit(METHODS[name][0], second, mlp(outputs), (x, y), likelihood=likelihood, epochs=1)
+    prediction = posterior.predict(x)
     assert prediction.point.device == second
     assert prediction.log_prob(y).isfinite().all()
     assert prediction.sample(3).device == second

@@ -225,8 +225,8 @@ def test_dense_laplace_is_the_gaussian_process_of_the_network(likelihood):
     chosen = Gaussian(0.5) if likelihood == "gaussian" else likelihood
     data, prior = (x, y.get(likelihood, normal(1, 15))), br.priors.Gaussian(0.5)
     model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, outputs)).double()
-    method = Laplace("all", tune="nothing", lr=0.05)
-    laplace = br.fit(model, data, method, chosen, prior, epochs=1500, batch_size=15)
+    method = Laplace("all", tune="nothing", lr=0.05, newton=10)
+    laplace = br.fit(model, data, method, chosen, prior, epochs=500, batch_size=15)
     model.load_state_dict(laplace.mean)
     process = br.gp.from_network(model, data, laplace.likelihood, prior, solve="dual")
     new = normal(2, 6, 2)

@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from covering import later
 from torch import nn
 
 import bayesrule as br
@@ -98,9 +99,9 @@ def test_an_ensemble_of_ten_grows_with_what_is_trained(base):
         assert large <= 1.2 * small
 
 
-@pytest.mark.parametrize("base", METHODS.values(), ids=list(METHODS))
-def test_files_and_checkpoints_grow_with_what_is_trained(base, tmp_path):
-    found = {}
+@pytest.mark.parametrize("name", ["map", "swag", "laplace", later("ivon"), later("bbb"), later("mc-dropout")])
+def test_files_and_checkpoints_grow_with_what_is_trained(name, tmp_path):
+    found, base = {}, METHODS[name]
     for frozen in (20, FROZEN):
         out = tmp_path / str(frozen)
         with pytest.raises(KeyboardInterrupt):

@@ -2,9 +2,11 @@
 
 import copy
 import dataclasses
+import functools
 
 import pytest
 import torch
+from covering import covering
 from networks import classes, generator, mlp, zoo
 from torch import nn
 
@@ -63,25 +65,38 @@ METHODS = {
     "multi-swag": (Ensemble(2, SWAG(rank=3, snapshots=4)), Mixture),
 }
 every_method = pytest.mark.parametrize("method", [m for m, _ in METHODS.values()], ids=list(METHODS))
+every_row = pytest.mark.parametrize("name", METHODS)
+
+# Rows whose code depends on the layers of a module (masks, statistics of a BatchNorm, gradients of each example,
+# curvature, noise of activations), and on the likelihood (its noise, its curvature): these meet every one with every
+# change, the other rows some of them.
+BY_LAYER = ("mc-dropout", "swag", "laplace, kronecker", "bbb, local", "ivon", "vogn")
+BY_LIKELIHOOD = ("map", "laplace", "laplace, kronecker", "ivon", "vogn")
 
 
 def fit(method, model=None, train=None, **settings):
     return br.fit(model or mlp(), train or classes(), method, **{"epochs": 3, "batch_size": 16} | settings)
 
 
+@functools.cache
+def fitted(name):
+    """The posterior of a row on the plain module and data: every fit of it is the same, so it is made once."""
+    return fit(METHODS[name][0])
+
+
 def test_every_available_method_has_a_row():
     assert {method.name for method, _ in METHODS.values()} == br.methods.available()
 
 
-@pytest.mark.parametrize(("method", "kind"), METHODS.values(), ids=list(METHODS))
-def test_kind_of_posterior(method, kind):
-    assert type(fit(method)) is kind
+@every_row
+def test_kind_of_posterior(name):
+    assert type(fitted(name)) is METHODS[name][1]
 
 
-@every_method
-def test_same_seed_same_posterior_and_other_seed_another(method):
+@every_row
+def test_same_seed_same_posterior_and_other_seed_another(name):
     x = classes(seed=1)[0]
-    a, b, c = (fit(method, seed=seed).predict(x).probs for seed in (0, 0, 1))
+    a, b, c = (p.predict(x).probs for p in (fitted(name), *(fit(METHODS[name][0], seed=seed) for seed in (0, 1))))
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
 
@@ -147,11 +162,10 @@ def test_dtype_is_the_models(method, dtype):
 
 
 @pytest.mark.filterwarnings("ignore:layer .* cannot be vectorised")  # VOGN and a recurrent layer with dropout
-@every_method
-@pytest.mark.parametrize("kind", zoo())
-def test_any_module(method, kind, tmp_path):
+@pytest.mark.parametrize(("name", "kind"), covering(METHODS, zoo(), whole=BY_LAYER))
+def test_any_module(name, kind, tmp_path):
     model, (x, y) = zoo()[kind]
-    posterior = fit(method, model, (x, y), batch_size=8)
+    posterior = fit(METHODS[name][0], model, (x, y), batch_size=8)
     prediction = posterior.predict(x, samples=4)
     assert prediction.label.shape == y.shape
     assert (prediction.probs.sum(1) - 1).abs().max() < 1e-5
@@ -181,22 +195,21 @@ def names(node):
     return [names(child) for child in node] if isinstance(node, list) else []
 
 
-@every_method
-@pytest.mark.parametrize(
-    ("likelihood", "outputs", "y"),
-    [
-        ("categorical", 3, torch.randint(3, (48,), generator=generator())),
-        ("bernoulli", 1, torch.randint(2, (48,), generator=generator())),
-        ("bernoulli", 3, torch.randint(2, (48, 3), generator=generator())),
-        ("gaussian", 1, torch.randn(48, generator=generator())),
-        ("gaussian", 2, torch.randn(48, 2, generator=generator())),
-        ("heteroscedastic", 2, torch.randn(48, generator=generator())),
-        ("poisson", 1, torch.randint(9, (48,), generator=generator())),
-    ],
-)
-def test_any_likelihood(method, likelihood, outputs, y, tmp_path):
-    x = classes()[0]
-    posterior = fit(method, mlp(outputs), (x, y), likelihood=likelihood)
+TARGETS = {
+    "classes": ("categorical", 3, torch.randint(3, (48,), generator=generator())),
+    "yes or no": ("bernoulli", 1, torch.randint(2, (48,), generator=generator())),
+    "three answers": ("bernoulli", 3, torch.randint(2, (48, 3), generator=generator())),
+    "one real": ("gaussian", 1, torch.randn(48, generator=generator())),
+    "reals": ("gaussian", 2, torch.randn(48, 2, generator=generator())),
+    "noise from the network": ("heteroscedastic", 2, torch.randn(48, generator=generator())),
+    "counts": ("poisson", 1, torch.randint(9, (48,), generator=generator())),
+}
+
+
+@pytest.mark.parametrize(("name", "target"), covering(METHODS, TARGETS, whole=BY_LIKELIHOOD))
+def test_any_likelihood(name, target, tmp_path):
+    x, (likelihood, outputs, y) = classes()[0], TARGETS[target]
+    posterior = fit(METHODS[name][0], mlp(outputs), (x, y), likelihood=likelihood)
     prediction = posterior.predict(x)
     assert prediction.point.shape == y.shape
     assert prediction.log_prob(y).isfinite().all()
@@ -205,22 +218,38 @@ def test_any_likelihood(method, likelihood, outputs, y, tmp_path):
     assert torch.equal(again.predict(x).log_prob(y), prediction.log_prob(y))
 
 
-@every_method
-def test_data_in_any_form(method):
+class Pairs(torch.utils.data.Dataset):
+    """A dataset of the user's own."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return self.x[i], self.y[i]
+
+
+FORMS = {
+    "arrays": lambda x, y: (x.numpy(), y.numpy()),
+    "lists": lambda x, y: (x.tolist(), y.tolist()),
+    "tensor dataset": torch.utils.data.TensorDataset,
+    "own dataset": Pairs,
+}
+
+
+@pytest.mark.parametrize(("name", "form"), covering(METHODS, FORMS, whole=("map", "laplace")))
+def test_data_in_any_form(name, form):
     x, y = classes()
-    dataset = torch.utils.data.TensorDataset(x, y)
+    found = fit(METHODS[name][0], train=FORMS[form](x, y)).predict(x).probs
+    torch.testing.assert_close(found, fitted(name).predict(x).probs)
 
-    class Own(torch.utils.data.Dataset):
-        def __len__(self):
-            return len(x)
 
-        def __getitem__(self, i):
-            return x[i], y[i]
-
-    reference = fit(method, train=(x, y)).predict(x).probs
-    for same in [(x.numpy(), y.numpy()), (x.tolist(), y.tolist()), dataset, Own()]:
-        torch.testing.assert_close(fit(method, train=same).predict(x).probs, reference)
-    loader = torch.utils.data.DataLoader(dataset, batch_size=16, shuffle=True)
+@every_method
+def test_data_behind_a_loader_give_the_same_again(method):
+    x, y = classes()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=16, shuffle=True)
     assert torch.equal(fit(method, train=loader).predict(x).probs, fit(method, train=loader).predict(x).probs)
 
 
@@ -228,7 +257,7 @@ def test_data_in_any_form(method):
 def test_a_fit_learns(method):
     x, y = classes(400)
     test, truth = classes(400, seed=1)
-    posterior = br.fit(mlp(), (x, y), method, epochs=20, batch_size=32, prior=br.priors.Gaussian(1.0))
+    posterior = br.fit(mlp(), (x, y), method, epochs=12, batch_size=32, prior=br.priors.Gaussian(1.0))
     assert (posterior.predict(test).label == truth).float().mean() > 0.9
 
 
