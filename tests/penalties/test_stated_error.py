@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from covering import later
 
 from bayesrule.penalties import penalty_of, prior_of
 from bayesrule.penalties import translations as families
@@ -114,13 +115,13 @@ def check(seeds, least):
 
 
 def test_the_stated_error_holds():
-    """Each kind of prior twice, and each family at least twice."""
-    check(range(12, 24), least=11)
+    """Each kind of prior once, and each family at least once."""
+    check(range(12, 18), least=5)
 
 
 @pytest.mark.slow
 def test_the_stated_error_holds_in_a_sweep():
-    check([*range(12), *range(24, 180)], least=153)
+    check([*range(12), *range(18, 180)], least=158)
 
 
 def smoothed(log_density, family, **given):
@@ -136,7 +137,7 @@ def test_a_wave_that_is_small_in_the_penalty_is_not_lost():
     assert true_error(prior, wave) <= prior.error < 1e-4
 
 
-@pytest.mark.parametrize(("frequency", "scale"), [(11.55, 0.434), (9.0, 0.6), (14.0, 0.45), (6.0, 1.0)])
+@pytest.mark.parametrize(("frequency", "scale"), [(11.55, 0.434), (6.0, 1.0), later(9.0, 0.6), later(14.0, 0.45)])
 def test_a_wave_at_the_edge_of_what_is_seen_is_in_the_error(frequency, scale):
     family = families.Gaussian(scale)
     log_density = lambda x: -0.5 * x**2 - 0.1 * x**4 - 0.3 * torch.cos(frequency * x)  # noqa: E731
@@ -165,8 +166,9 @@ def test_an_absolute_value_has_no_prior_that_can_be_read_off_under_uniforms(scal
     assert "finer than can be undone" in str(verdict)
 
 
-@pytest.mark.parametrize("scale", [(0.2, 1.0), 0.5])
-@pytest.mark.parametrize("df", [3.0, 8.0])
+@pytest.mark.parametrize(
+    ("scale", "df"), [((0.2, 1.0), 3.0), (0.5, 8.0), later((0.2, 1.0), 8.0), later(0.5, 3.0)], ids=str
+)
 def test_the_divergence_from_laplace_has_its_prior_under_students(scale, df):
     family = families.Student(scale, df=df)
     prior = prior_of(penalty_of(Laplace(1.0), family), family)
