@@ -1,4 +1,7 @@
-"""What each process of test_processes.py does: learn, and write what it has learnt to a file of its own."""
+"""What each process of test_processes.py does: learn, and write what it has learnt to a file of its own.
+
+Started as a script it goes on with `several`, as each start of Python with torch takes seconds.
+"""
 
 import sys
 from pathlib import Path
@@ -90,3 +93,7 @@ def main(out):
 
 if __name__ == "__main__":
     main(sys.argv[1])
+    sys.path.insert(0, str(Path(__file__).parent))
+    import several
+
+    several.main(sys.argv[1])

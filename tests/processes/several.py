@@ -14,7 +14,6 @@ from learn import examples, model
 
 
 def main(out):
-    torch.set_num_threads(1)
     x, y = examples()
     network = model()
     first = br.fit(network, (x[:20], y[:20]), "bbb", epochs=1, val=0)
@@ -37,8 +36,4 @@ def main(out):
     waited = (Path(out) / "written at the end").exists()
     fourth = br.fit(network, (x, y), "map", epochs=1, val=0)
     states = [posterior.state() for posterior in (first, second, third, fourth)]
-    torch.save({"states": states, "error": error, "waited": waited}, Path(out) / f"{number}.pt")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    torch.save({"states": states, "error": error, "waited": waited}, Path(out) / f"several-{number}.pt")

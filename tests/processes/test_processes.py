@@ -12,11 +12,10 @@ import torch
 import bayesrule as br
 from bayesrule.cli import main
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "spine"))
-from test_methods import METHODS
-
 sys.path.insert(0, str(Path(__file__).parent))
+import learn
 from learn import examples, model
+from test_methods import METHODS
 
 SCRIPT = Path(__file__).parent / "learn.py"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
@@ -32,9 +31,10 @@ def run(*command, cwd=None):
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
-    """Where one process, and each of two, have written what they learnt, and what they said of each other."""
+    """Where one process, this one, and each of two have written what they learnt, and what they said of each other."""
     out = tmp_path_factory.mktemp("learnt")
-    run(sys.executable, str(SCRIPT), str(out))
+    with torch.random.fork_rng(devices=[]):
+        learn.main(out)
     run(*TORCHRUN, str(SCRIPT), str(out))
     return out
 
@@ -137,9 +137,8 @@ def test_a_fit_of_two_is_not_resumed_by_one(out):
         br.resume(out / "left", model(), examples())
 
 
-def test_a_script_fits_several_times_and_goes_on_after_an_error_in_one_process(tmp_path):
-    run(*TORCHRUN, str(SCRIPT.parent / "several.py"), str(tmp_path))
-    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+def test_a_script_fits_several_times_and_goes_on_after_an_error_in_one_process(learnt):
+    first, second = (learnt[f"several-{rank}"] for rank in range(2))
     assert len(first["states"]) == 4
     assert same(first["states"], second["states"])
     assert first["waited"]
