@@ -18,8 +18,9 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+# Bytecode is written whatever the environment says: each worker, and each process that a test starts, would compile all.
 check: $(STAMP)
-	$(BIN)/pytest -m "not slow" -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -m "not slow" -n 2 --dist worksteal
 
 test-slow: $(STAMP)
 	BAYESRULE_TEST_PROFILE=thorough $(BIN)/pytest -m "slow or hypothesis"

@@ -2,6 +2,9 @@
 
 import os
 
+# Before torch and numpy are loaded: workers and processes that tests start take it over, and none of them spins.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import torch
 from hypothesis import settings
 
