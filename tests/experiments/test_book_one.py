@@ -64,6 +64,7 @@ def held(result):
     return {claim.says: claim.held for claim in result.claims}
 
 
+@pytest.mark.slow
 def test_the_divergence_alone_pulls_q_to_the_prior():
     assert all(held(sigma_pull.run(Setting())).values())
 

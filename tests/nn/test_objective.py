@@ -254,13 +254,13 @@ def test_the_path_derivative_has_no_variance_at_the_posterior_and_the_total_has(
         assert variance["total", prior, 0.0] > 0.1
 
 
-@pytest.mark.parametrize("gradient", ["total", pytest.param("path", marks=pytest.mark.slow)])
-def test_linear_regression_ends_at_the_best_mean_field_gaussian(gradient):
-    """The mean of q is the posterior's (t-test over eight seeds), its deviation 1/√diag(precision) within 3 %."""
+@pytest.mark.parametrize(("gradient", "seeds", "bar"), [("total", 3, 70), later("total", 8, 8), later("path", 8, 8)])
+def test_linear_regression_ends_at_the_best_mean_field_gaussian(gradient, seeds, bar):
+    """The mean of q is the posterior's (t-test over the seeds), its deviation 1/√diag(precision) within 3 %."""
     x, y, mean, precision = conjugate(features=4, n=40)
     likelihood = br.likelihoods.Gaussian(noise=0.5)
     found = []
-    for seed in range(8):
+    for seed in range(seeds):
         method = BBB(gradient=gradient, lr=0.05, sigma_lr_ratio=1.0, initial_std=0.1, samples=4)
         model = nn.Linear(4, 1, bias=False).double()
         posterior = br.fit(
@@ -268,8 +268,8 @@ def test_linear_regression_ends_at_the_best_mean_field_gaussian(gradient):
         )
         found.append((posterior.mean["weight"][0], posterior.std["weight"][0]))
     means, stds = (torch.stack(parts) for parts in zip(*found, strict=True))
-    t = (means.mean(0) - mean) / (means.std(0) / 8**0.5)
-    assert t.abs().max() < 8  # four t-scores of 7 degrees of freedom, each beyond 8 once in 10 000
+    t = (means.mean(0) - mean) / (means.std(0) / seeds**0.5)
+    assert t.abs().max() < bar  # four t-scores, each beyond it once in 5 000 with 2 degrees of freedom, 10 000 with 7
     assert ((means - mean).abs() < 0.1 * precision.diagonal().rsqrt()).all()
     assert (stds.mean(0) * precision.diagonal().sqrt() - 1).abs().max() < 0.03
 
@@ -285,8 +285,8 @@ def test_blundells_prior_needs_and_gets_samples():
         p = 0.25 * Normal(0.0, 1.0).log_prob(grid).exp() + 0.75 * Normal(0.0, 0.1).log_prob(grid).exp()
         exact += torch.trapezoid(q.log_prob(grid).exp() * (q.log_prob(grid) - p.log()), grid).item()
     torch.manual_seed(0)
-    values = torch.stack([bnn.objective(misfit(bnn(X)) * 0, 1.0).detach() for _ in range(4000)])
-    assert abs(values.mean().item() - exact) < 4.5 * values.std().item() / 4000**0.5
+    values = torch.stack([bnn.objective(misfit(bnn(X)) * 0, 1.0).detach() for _ in range(2000)])
+    assert abs(values.mean().item() - exact) < 4.5 * values.std().item() / 2000**0.5
 
 
 def test_no_divergence_by_layer_is_refused():
