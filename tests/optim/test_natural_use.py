@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import bayesrule as br
+from bayesrule import modules
 from bayesrule.optim import IVON
 
 
@@ -538,3 +539,16 @@ def test_a_gradient_scaler_that_is_switched_off_does_nothing():
     scaler.step(optimizer)
     scaler.update()
     assert optimizer.steps == 1
+
+
+def test_gradients_set_to_zero_on_a_device_that_is_not_waited_for_are_found_when_someone_looks(monkeypatch):
+    monkeypatch.setattr(modules, "SYNCHRONOUS", ())
+    model = network()
+    optimizer, (x, y) = build("ivon", model), examples()
+    train(optimizer, model, steps=2)
+    with optimizer.sampled():
+        descend(optimizer, F.mse_loss(model(x), y))
+    model.zero_grad(set_to_none=False)
+    optimizer.step()
+    with pytest.raises(FloatingPointError, match=r"step 2: .* set to zero after its block"):
+        optimizer.state_dict()
