@@ -4,6 +4,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -116,3 +117,72 @@ def test_importing_data_needs_only_torch_and_numpy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+DENSE = torch.eye(3)
+UNUSABLE = {
+    "masked": (
+        np.ma.masked_array(np.eye(3), np.eye(3) == 1),
+        ValueError,
+        r"3 of 9 are masked, the first in row 0, column 0",
+    ),
+    "masked rows": ([np.ma.masked_array([1.0, 2.0], [False, True])] * 2, ValueError, r"2 of 4 are masked.* column 1"),
+    "sparse": (lambda: DENSE.to_sparse(), TypeError, r"must be a dense array.*sparse_coo.*to_dense\(\)"),
+    "compressed": (lambda: DENSE.to_sparse_csr(), TypeError, r"must be a dense array.*sparse_csr"),
+    "scipy": (scipy.sparse.eye(3), TypeError, r"must be a dense array, got a sparse dia.*toarray\(\)"),
+    "meta": (DENSE.to("meta"), TypeError, "must be a dense array.*on the meta device"),
+    "nested": (lambda: torch.nested.nested_tensor([DENSE, DENSE[:2]]), TypeError, "must be a dense array.*nested"),
+    "uint64": (
+        np.array([1, 2, 2**63], np.uint64),
+        ValueError,
+        r"must fit into int64, got 9223372036854775808 in row 2",
+    ),
+    "uint64 tensor": (
+        torch.tensor([2**63 + 5], dtype=torch.uint64),
+        ValueError,
+        "must fit into int64, got 9223372036854775813",
+    ),
+    "large objects": (np.array([1, 10**30], object), ValueError, "whole numbers that fit into int64"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("name", ["X", "y"])
+@pytest.mark.parametrize(("array", "error", "message"), UNUSABLE.values(), ids=list(UNUSABLE))
+def test_what_would_be_read_wrong_is_refused(array, error, message, name):
+    if callable(array):
+        array = array()
+    with pytest.raises(error, match=f"{name} {message}" if message.startswith("must") else f"{name} .*{message}"):
+        as_data((array, [1.0, 2.0, 3.0]) if name == "X" else (np.zeros((3, 1)), array))
+    if name == "X":
+        with pytest.raises(error, match=message):
+            as_inputs(array)
+
+
+def test_complex_targets_are_refused_wherever_they_come_from():
+    x, y = torch.zeros(4, 1), torch.ones(4, dtype=torch.complex64)
+    for train in ((x, y), TensorDataset(x, y)):
+        with pytest.raises(TypeError, match=r"y must hold real numbers, got torch\.complex64"):
+            as_data(train)
+    with pytest.raises(TypeError, match=r"y must hold real numbers, got torch\.complex64"):
+        next(Loader(DataLoader(TensorDataset(x, y), batch_size=2)).ordered(2))
+    with pytest.raises(TypeError, match="y must hold numbers"):
+        as_data((x, y.numpy()))
+
+
+def test_sparse_batches_of_a_loader_are_refused():
+    loader = DataLoader(
+        TensorDataset(torch.eye(4), torch.arange(4)),
+        2,
+        collate_fn=lambda pairs: (torch.eye(2).to_sparse(), torch.arange(2)),
+    )
+    with pytest.raises(TypeError, match="X must be a dense array"):
+        next(Loader(loader).ordered(2))
+
+
+def test_masks_that_hide_nothing_and_small_unsigned_numbers_are_read():
+    data = as_data((np.ma.masked_array(np.eye(2)), np.array([1, 2**63 - 1], np.uint64)))
+    assert torch.equal(data.x, torch.eye(2, dtype=torch.float64))
+    assert data.y.tolist() == [1, 2**63 - 1]
+    assert as_inputs(torch.tensor([[1, 2]], dtype=torch.uint16)).dtype == torch.int64

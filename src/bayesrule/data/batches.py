@@ -171,7 +171,30 @@ class Arrays(Data):
 
 def as_target(y: Tensor) -> Tensor:
     """Labels and counts as int64, the type that torch's losses index with; real numbers as they are."""
-    return y if y.is_floating_point() else y.long()
+    if y.is_floating_point():
+        return y
+    if y.is_complex():
+        raise TypeError(f"y must hold real numbers, got {y.dtype}: give real and imaginary parts as two targets")
+    if y.dtype == torch.uint64:
+        check_fits("y", y)
+    return y.long()
+
+
+def check_fits(name: str, t: Tensor) -> None:
+    """Refuse whole numbers without a sign that are too large for int64, where they would come out negative."""
+    large = (t.view(torch.int64) < 0).nonzero()
+    if len(large):
+        row = int(large[0, 0]) if large.shape[1] else 0
+        raise ValueError(
+            f"{name} must fit into int64, got {t[tuple(large[0])].item()} in row {row}: numbers from 2**63 on are "
+            "ids or hashes; number the classes from 0, np.unique(y, return_inverse=True)[1]"
+        )
+
+
+def refusal(name: str, t: Tensor) -> TypeError:
+    """What to say of a tensor that has no numbers in rows and columns."""
+    kind = "on the meta device" if t.is_meta else "nested" if t.is_nested else str(t.layout).removeprefix("torch.")
+    return TypeError(f"{name} must be a dense array, got a tensor that is {kind}: pass {name}.to_dense(), say")
 
 
 def check_finite(name: str, t: Tensor) -> None:

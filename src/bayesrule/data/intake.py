@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from bayesrule.data import inputs
-from bayesrule.data.batches import Arrays, Data, check_finite
+from bayesrule.data.batches import Arrays, Data, check_finite, check_fits, refusal
 from bayesrule.data.inputs import Inputs
 from bayesrule.data.loaders import Loader
 from bayesrule.data.scaling import Affine, Scaling
@@ -116,7 +116,19 @@ def _inputs(x: Any) -> Inputs:
 
 def _tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, Tensor):
+        if value.layout is not torch.strided or value.is_meta or value.is_nested:
+            raise refusal(name, value)
+        if value.dtype in _UNSIGNED:
+            if value.dtype == torch.uint64:
+                check_fits(name, value)
+            value = value.long()  # torch can do next to nothing with these types
         return value.detach()
+    if hasattr(value, "tocoo"):  # scipy's, which numpy takes for one object
+        raise TypeError(f"{name} must be a dense array, got a sparse {type(value).__name__}: pass {name}.toarray()")
+    if isinstance(value, list) and any(isinstance(row, np.ma.MaskedArray) for row in value):
+        value = np.ma.array(value)
+    if isinstance(value, np.ma.MaskedArray):
+        _check_unmasked(name, value)
     try:
         if hasattr(value, "to_numpy"):  # pandas and polars
             value = value.to_numpy()
@@ -126,11 +138,25 @@ def _tensor(name: str, value: Any) -> Tensor:
     if array.dtype.kind not in "fiub":
         array = _numbers(name, array)
     dtype = array.dtype.newbyteorder("=")
+    if dtype == np.uint64:
+        check_fits(name, torch.from_numpy(np.require(array, dtype, ["C_CONTIGUOUS", "WRITEABLE"])))
     if dtype.name not in _TORCH:
         dtype = np.dtype(np.float64 if dtype.kind == "f" else np.int64)
     return torch.from_numpy(np.require(array, dtype, ["C_CONTIGUOUS", "WRITEABLE"]))
 
 
+def _check_unmasked(name: str, array: np.ma.MaskedArray[Any, Any]) -> None:
+    masked = np.argwhere(np.ma.getmaskarray(array))
+    if len(masked):
+        row, *rest = masked[0].tolist()
+        column = f", column {rest[0] if len(rest) == 1 else tuple(rest)}" if rest else ""
+        raise ValueError(
+            f"{name} must have all its values: {len(masked)} of {array.size} are masked, the first in row {row}{column}"
+            f". Drop those rows or fill them in, {name}.filled(...)"
+        )
+
+
+_UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}
 _TORCH = {"bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"}
 
 
@@ -140,7 +166,10 @@ def _numbers(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     first = next((index for index in np.ndindex(array.shape) if not good(array[index])), None)
     if first is None and array.dtype == object:
         whole = all(isinstance(v, Integral | np.bool_) for v in array.flat)
-        return array.astype(np.int64 if whole else np.float64)
+        try:
+            return array.astype(np.int64 if whole else np.float64)
+        except OverflowError as error:
+            raise ValueError(f"{name} must hold whole numbers that fit into int64: {error}") from error
     first = first or (0,) * array.ndim
     value, where, column = array, "", ""
     if first and array.size:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler
 
 from bayesrule.data import inputs
-from bayesrule.data.batches import Batch, Data, as_target, digest_of, parts_of
+from bayesrule.data.batches import Batch, Data, as_target, digest_of, parts_of, refusal
 from bayesrule.data.scaling import Scaling
 
 READ = 32  # examples that are read at a time for a fingerprint
@@ -169,6 +169,9 @@ class Loader(Data):
                 f"train must give pairs (x, y) of tensors, got {type(item).__name__}({parts}): "
                 "put several inputs in one tuple or dict, as in ((x1, x2), y), and turn texts into numbers"
             )
+        for name, part in (*inputs.named(x), ("y", y)):
+            if part.layout is not torch.strided or part.is_nested:
+                raise refusal(name, part)
         x, y = self.scaling.forward(x, as_target(y))
         if self._dtype is None:
             return Batch(x, y)
