@@ -132,16 +132,19 @@ def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None
     readers = _READERS[module.training]
     reads = module in readers
     given = x if reads else inputs.each(inputs.duplicate, x)
-    counted = [part for _, part in inputs.named(given) if not part.is_inference()]
-    before = [part._version for part in counted]  # torch's count of changes in place
+    # tensors that torch counts changes in place of: those of inference mode it does not
+    counted = [given] if isinstance(given, Tensor) else [part for _, part in inputs.named(given)]
+    counted = [part for part in counted if not part.is_inference()]
+    before = [part._version for part in counted]
     if state is None and isinstance(given, Tensor):
         outputs = module(given)
     else:
         args, kwargs = arguments(given)
         outputs = module(*args, **kwargs) if state is None else run(module, state, args, kwargs)
-    if [part._version for part in counted] == before:
+    wrote = [part._version for part in counted] != before
+    if not wrote and not reads:
         readers.add(module)
-    elif reads:
+    elif wrote and reads:
         names = ", ".join(name for name, _ in inputs.named(x))
         raise ChangedInputs(
             f"{type(module).__name__} changed its inputs ({names}) in place, which it did not do before: your array is "

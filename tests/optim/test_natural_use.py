@@ -32,6 +32,24 @@ def test_the_weights_are_the_means_after_a_block_and_after_an_exception(kind):
 
 
 @every
+def test_a_look_in_inference_mode_does_not_stop_the_training(kind):
+    """Vectors that are made in that mode could never be changed again."""
+    model = network()
+    optimizer, (x, y) = build(kind, model), examples()
+    with torch.inference_mode():
+        assert all(bool((s > 0).all()) for s in optimizer.deviations.values())
+        assert set(optimizer.means) == set(optimizer.deviations)
+        with optimizer.sampled():
+            model(x)
+    before = model[0].weight.detach().clone()
+    for _ in range(2):
+        with optimizer.sampled():
+            descend(optimizer, F.mse_loss(model(x), y))
+        optimizer.step()
+    assert not torch.equal(model[0].weight, before)
+
+
+@every
 def test_several_draws_are_averaged(kind):
     """Two blocks and a step are one step from the mean gradient; with a pair of negatives, noise drops out of means."""
     model = network()

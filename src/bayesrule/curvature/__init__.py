@@ -1,6 +1,7 @@
 """Curvature of a model's loss: squared gradients, Jacobians, Gauss–Newton and Fisher matrices in several structures."""
 
 from bayesrule.curvature.evidence import Evidence, Grouping, Scatter, Tuning, group, rescaled
+from bayesrule.curvature.general import ONE_AT_A_TIME
 from bayesrule.curvature.ggn import Curvature, curvature
 from bayesrule.curvature.jacobians import example_gradients, jacobians
 from bayesrule.curvature.limits import check_memory, check_outputs
@@ -11,6 +12,7 @@ from bayesrule.curvature.squares import SquaredGradients
 
 __all__ = [
     "LABELS",
+    "ONE_AT_A_TIME",
     "STRUCTURES",
     "Curvature",
     "Evidence",

@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any, cast
 
 import torch
@@ -234,6 +235,8 @@ def _stacked(found: list[dict[str, Tensor]]) -> Gradients:
     return stacked
 
 
+ONE_AT_A_TIME = RLock()
+"""Held while something is changed that belongs to all threads: kernels, filters of warnings, levels of derivatives."""
 WAYS: tuple[Callable[[Again], Found], ...] = (at_once, one_by_one, masked)
 COST = ("", "a loop over the examples", "the square of the batch size: a pass over the batch for each example")
 
@@ -253,7 +256,7 @@ class Ways:
                 reason = "it draws random numbers for the batch as a whole"
                 continue
             try:
-                with _as_before(again):
+                with ONE_AT_A_TIME, _as_before(again):
                     found, outputs = WAYS[way](again)
             except Exception as error:  # whatever a module may raise when it is called in an unusual way
                 reason = str(error).strip().partition("\n")[0]
@@ -280,8 +283,10 @@ def _as_before(again: Again) -> Iterator[None]:
     device = again.gradients()[0].device
     now = {m: m.training for m in again.replay.modes}
     recurrent = [m for m in now if isinstance(m, nn.RNNBase)]
-    with seeds.untouched(device), torch.enable_grad():
-        seeds.default_generator(device).set_state(again.replay.random)
+    drew = again.replay.drew  # if not, torch's generator, which other threads may draw from, is let be
+    with seeds.untouched(device) if drew else nullcontext(), torch.enable_grad():
+        if drew:
+            seeds.default_generator(device).set_state(again.replay.random)
         kernels = _plain_kernels() if recurrent else nullcontext()
         try:
             _set_modes(again.replay.modes)

@@ -37,7 +37,7 @@ def as_data(train: Any) -> Data:
                 f"train must be a TensorDataset of two tensors, x and y, got {len(train.tensors)}: "
                 "pass several inputs as ((x1, x2), y)"
             )
-        return Arrays(*train.tensors)
+        return Arrays(_tensor("X", train.tensors[0]), _tensor("y", train.tensors[1]))
     if isinstance(train, DataLoader | Dataset):
         return Loader(train)
     if isinstance(train, tuple | list) and len(train) == 2:

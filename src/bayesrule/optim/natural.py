@@ -362,6 +362,9 @@ class Natural(Optimizer):
     @torch.no_grad()
     def _layout(self) -> list[FlatGroup]:
         """The flat vectors of all parameters that are trained now, under the present temperature and prior."""
+        if torch.is_inference_mode_enabled():  # no step could change vectors that were made in it
+            with torch.inference_mode(False):
+                return self._layout()
         params = [p for group in self.param_groups for p in group["params"]]
         # What makes the vectors stale: a parameter frozen or freed, a module moved to another device or dtype.
         trained = [(p.dtype, p.device) if p.requires_grad else None for p in params]

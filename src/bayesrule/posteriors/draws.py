@@ -55,7 +55,7 @@ class Draws:
             with outside_inference_mode():  # they are kept, for whoever asks next
                 weights = room(min(size, count - start), numbers, first)
                 self._fill(weights, mixed(seed, start))
-            drawn = Drawn(self.runner, weights, self.like)
+            drawn = Drawn(self.runner, weights, self.like, mixed(seed, start, 1) // 2)
             if keep:
                 self._kept = (seed, count), drawn
             yield drawn

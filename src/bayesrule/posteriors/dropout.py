@@ -43,7 +43,7 @@ class Dropout(Posterior):
     def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
         """The module with dropout on, under masks from a seed of its own; everything else is in eval mode."""
         for seed in torch.randint(2**62, (count,), generator=generator, device=generator.device).tolist():
-            yield partial(self._runner.one, seed)
+            yield partial(self._runner.one, seed, seed=seed)
 
     def _output(self, module: nn.Module, seed: int, x: Inputs) -> Tensor:
         """The masks of an example depend on its shape alone: found out once for each."""

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
-from threading import RLock
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -15,7 +14,7 @@ from torch.func import jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bayesrule import likelihoods, modules
-from bayesrule.curvature import propagate
+from bayesrule.curvature import ONE_AT_A_TIME, propagate
 from bayesrule.data import Inputs, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Bernoulli, Categorical, Likelihood
@@ -35,13 +34,13 @@ from bayesrule.posteriors.marginals import (
     probit_of_classes,
 )
 from bayesrule.posteriors.networks import Network, Runner, check_memory, ordinary, outside_inference_mode
+from bayesrule.posteriors.repeatable import Repeatable
 from bayesrule.predictions import Prediction
 from bayesrule.priors import Structured
 from bayesrule.structures import Structure
 
 Link = Literal["sampling", "probit", "bridge"]
 LINKS: tuple[str, ...] = get_args(Link)
-_ONE_AT_A_TIME = RLock()
 BLOCK = 2**22
 """Numbers of covariances that are worked out at a time."""
 WIDE = 64
@@ -77,6 +76,7 @@ class Linearised(Gaussian):
         super().__init__(mean, precision, fixed, context, beside, surplus)
         check_link(link, context.likelihood)
         self.link = link
+        self._noise = Repeatable()
         # Whether kernels must be switched, for all of the process, to run the module. It is known of torch's layers; of
         # attention that is called as a function it is found out by the first tangent.
         fused = nn.RNNBase | nn.MultiheadAttention
@@ -93,8 +93,8 @@ class Linearised(Gaussian):
     def moments(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """f_mean(x) [B, ...] and J Σ Jᵀ [B, K, K]; x is in the network's units."""
         # Where kernels are switched, no thread may run under another's, or put back what another has switched.
-        alone = _ONE_AT_A_TIME if self._switches else nullcontext()
-        with alone, outside_inference_mode():
+        alone = ONE_AT_A_TIME if self._switches else nullcontext()
+        with alone, outside_inference_mode(), self._noise.seeded(0):
             return propagate(self.model, ordinary(x), self.precision, list(self.mean))
 
     def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
@@ -174,7 +174,7 @@ class Linearised(Gaussian):
 
     def _first(self, x: Inputs) -> Tensor:
         """The network's output for the first example, [1, ...]."""
-        with torch.no_grad():
+        with torch.no_grad(), self._noise.seeded(0):
             return modules.try_call(self.model, inputs.take(x, torch.arange(1)))
 
     def state(self) -> Tree:
@@ -191,7 +191,7 @@ class Linearised(Gaussian):
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
     """Within this block no other thread takes a forward derivative: torch counts their levels for the process."""
-    with _ONE_AT_A_TIME, warnings.catch_warnings():
+    with ONE_AT_A_TIME, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*(torch.jit.script|TF32)")  # of torch about itself
         yield
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +17,7 @@ from torch.utils.flop_counter import flop_registry
 from bayesrule import modules
 from bayesrule.data import Inputs, inputs
 from bayesrule.modules import Parameters
+from bayesrule.posteriors.repeatable import Repeatable, Seeded
 
 Network: TypeAlias = Callable[[Inputs], Tensor]
 """One function for all inputs: outputs [B, ...] of B examples, whatever else is in the batch, every time the same."""
@@ -63,6 +64,7 @@ class Runner:
 
     def __init__(self, model: nn.Module, function: Function) -> None:
         self.model, self.function = model, function
+        self.noise = Repeatable()
         self.vectorises: bool | None = None  # whether the function can be run by vmap; None: nobody has tried
         self._shells: list[nn.Module] = []
         self._work: dict[tuple[torch.Size, ...], int] = {}
@@ -82,15 +84,15 @@ class Runner:
         finally:
             self._shells.append(shell)
 
-    def one(self, drawn: Any, x: Inputs) -> Tensor:
-        """Outputs [B, ...] under one draw."""
-        with self._shell() as shell, outside_inference_mode():
+    def one(self, drawn: Any, x: Inputs, seed: int = 0) -> Tensor:
+        """Outputs [B, ...] under one draw; ``seed``: of what the module itself draws."""
+        with self._shell() as shell, outside_inference_mode(), self.noise.seeded(seed):
             return self.function(shell, drawn, ordinary(x))
 
-    def many(self, weights: Parameters, x: Inputs) -> Tensor:
+    def many(self, weights: Parameters, x: Inputs, seeds: Sequence[int]) -> Tensor:
         """Outputs [K, B, ...] under weights [K, ...]: by vmap where it can run the module, else by the loop."""
         if self.vectorises is False or not self._light(x):
-            return self._loop(weights, x)
+            return self._loop(weights, x, seeds)
         try:
             found = self._checked(weights, x) if self.vectorises is None else self._at_once(weights, x)
         except Exception:  # whatever vmap cannot do, the loop can, or says what is wrong
@@ -98,7 +100,7 @@ class Runner:
         if found is None:
             # What vmap ran for other inputs it may not run for these. Inputs that do not fit decide nothing: the loop
             # raises for them.
-            found = self._loop(weights, x)
+            found = self._loop(weights, x, seeds)
             self.vectorises = False
         return found
 
@@ -106,7 +108,7 @@ class Runner:
         """Whether a pass over these examples is light, by the work of the first one."""
         shapes = tuple(part.shape[1:] for _, part in inputs.named(x))
         if shapes not in self._work:
-            with self._shell() as shell, torch.no_grad(), Work() as work:  # type: ignore[no-untyped-call]
+            with self._shell() as shell, torch.no_grad(), Seeded(0), Work() as work:  # type: ignore[no-untyped-call]
                 modules.try_call(shell, inputs.each(lambda t: t[:1], x))
             self._work[shapes] = work.operations
         return inputs.length(x) * self._work[shapes] <= LIGHT
@@ -115,7 +117,7 @@ class Runner:
         """Outputs by vmap for the first time, if its first network is the loop's; None where the loop is better."""
         with Rules() as rules:
             one = self.one({name: w[0] for name, w in weights.items()}, x)
-        if rules.missing:
+        if rules.missing or self.noise.draws:
             return None
         found = self._at_once(weights, x)
         # a module that keeps something from call to call can run under vmap and be wrong
@@ -130,11 +132,11 @@ class Runner:
             outputs: Tensor = vmap(lambda own: self.function(shell, own, x))(weights)
         return outputs
 
-    def _loop(self, weights: Parameters, x: Inputs) -> Tensor:
+    def _loop(self, weights: Parameters, x: Inputs, seeds: Sequence[int]) -> Tensor:
         outputs = []
-        for k in range(len(next(iter(weights.values())))):
+        for k, seed in enumerate(seeds):
             own = {name: w[k] for name, w in weights.items()}
-            outputs.append(self.one(own, x))
+            outputs.append(self.one(own, x, seed))
         return torch.stack(outputs)
 
 
@@ -199,6 +201,8 @@ def _has_rule(func: Any) -> bool:
     takes_tensors = any("Tensor" in str(argument.type) for argument in func._schema.arguments)
     if not takes_tensors or func.namespace == "prims":  # what derivatives are taken apart into under no vmap
         return True
+    if func is torch.ops.aten.lift_fresh.default:  # what was not made by torch, such as a copy for a module that writes
+        return True
     keys = ("FuncTorchBatched", "FuncTorchBatchedDecomposition")
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in keys)
 
@@ -211,18 +215,23 @@ def _alike(found: Tensor, wanted: Tensor) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """K networks: ``weights`` [K, P], one network a row, in the names and shapes of ``like``."""
+    """K networks: ``weights`` [K, P], one network a row, in the names and shapes of ``like``.
+
+    ``seed``, and those after it: of what each network draws by itself.
+    """
 
     runner: Runner
     weights: Tensor
     like: Parameters
+    seed: int = 0
 
     def __iter__(self) -> Iterator[Member]:
         return (Member(self, index) for index in range(len(self.weights)))
 
     def outputs(self, first: int, last: int, x: Inputs) -> Tensor:
         """Those of the networks from ``first`` up to ``last``, [last − first, B, ...]."""
-        return self.runner.many(modules.unflatten(self.weights[first:last], self.like), x)
+        seeds = range(self.seed + first, self.seed + last)
+        return self.runner.many(modules.unflatten(self.weights[first:last], self.like), x, seeds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +243,9 @@ class Member:
 
     def __call__(self, x: Inputs) -> Tensor:
         """The module's outputs under this network's weights."""
-        return self.drawn.runner.one(modules.unflatten(self.drawn.weights[self.index], self.drawn.like), x)
+        drawn = self.drawn
+        weights = modules.unflatten(drawn.weights[self.index], drawn.like)
+        return drawn.runner.one(weights, x, drawn.seed + self.index)
 
 
 def stack(networks: Iterable[Network], x: Inputs, count: int) -> Tensor:

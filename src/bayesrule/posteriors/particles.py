@@ -16,6 +16,7 @@ from bayesrule.modules import Parameters
 from bayesrule.posteriors.base import Context, Posterior
 from bayesrule.posteriors.networks import Network, Runner
 from bayesrule.posteriors.soundness import check_network
+from bayesrule.seeds import mixed
 
 
 class Particles(Posterior):
@@ -35,9 +36,10 @@ class Particles(Posterior):
 
     def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
         """All particles, or ``count`` of them evenly spread."""
-        keep = self.count(count)
+        keep, seed = self.count(count), generator.initial_seed()  # of what the module may draw by itself
         for index in range(keep):
-            yield partial(self._runner.one, self.states[index * len(self.states) // keep])
+            state = self.states[index * len(self.states) // keep]
+            yield partial(self._runner.one, state, seed=mixed(seed, index))
 
     def count(self, samples: int) -> int:
         """Never more than there are."""
