@@ -138,10 +138,10 @@ def test_figures_are_those_of_their_source(page):
 def test_a_wrong_last_digit_is_noticed():
     """Of all figures that are checked, each changed by one in its last digit, at most a third pass by coincidence.
 
-    The tables that `tests/test_results.py` compares to the letter are among them.
+    README's leaderboard, of which half would, is left out: `tests/test_results.py` compares it to the letter.
     """
     shown = passed = 0
-    for page in PAGES:
+    for page in PAGES[1:]:
         for passage in passages(page):
             if not passage.sources:
                 continue
