@@ -58,6 +58,11 @@ class DropoutLearner(Learner):
         """Undo `state_dict`."""
         self.base.load_state_dict(state)
 
+    def conclude(self, held: Batch | None) -> Posterior:
+        """As for any learner, if the fit did not end worse than it began."""
+        self.base.check_sound()
+        return super().conclude(held)
+
     def posterior(self) -> Posterior:
         """The trained weights under masks."""
         return Dropout(modules.snapshot(self.base.network), self.rate, context(self.base.task, self.base.learnt()))

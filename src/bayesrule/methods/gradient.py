@@ -17,9 +17,12 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Plan
 from bayesrule.modules import Parameters
 from bayesrule.optim import Group, Natural, Schedule, schedule
+from bayesrule.posteriors import Posterior
 from bayesrule.task import Task
 
 UNKNOWNS = Group(lr=0.1)  # a few logs of scales: they may move faster than weights
+LOOK = 1024  # examples that tell whether a fit ended worse than it began
+SLACK = 0.1  # nats for each example that it may be worse
 
 
 class Trained(NamedTuple):
@@ -124,6 +127,49 @@ class GradientLearner(Learner):
         if not self.unknowns:
             return self.task.likelihood
         return self.task.likelihood.with_unknowns(modules.copies(self.unknowns))
+
+    def conclude(self, held: Batch | None) -> Posterior:
+        """As for any learner, if the fit did not end worse than it began."""
+        self.check_sound()
+        return super().conclude(held)
+
+    def centre(self) -> nn.Module:
+        """The network at the mean of what is learnt."""
+        return self.network
+
+    def check_sound(self) -> None:
+        """Refuse a fit that ended worse than it began, and worse than outputs of zero: −log p(D|w) has risen.
+
+        Under a stiff prior outputs go to zero, however good the start was. A mean is not the mode, and a short fit may
+        not have recovered from its first steps: a nat for each weight is left to it, a tenth for each example, and as
+        much again as at the start. What has diverged and is finite still is off by far more.
+        """
+        if not self.steps:
+            return
+        model, first = self.task.model, self.task.likelihood
+        began = max(self._misfit(model, first), self._misfit(model, first, scale=0.0))
+        ended = self._misfit(self.centre(), self.learnt())
+        slack = sum(p.numel() for p in modules.parameters(model).values()) + SLACK * self.task.data.n + abs(began)
+        if not ended <= began + slack:
+            raise FloatingPointError(
+                f"the fit has diverged, though its numbers are finite: −log p(D|w) is {ended:.4g}, and was {began:.4g} "
+                "before training. Lower the learning rate, and standardise inputs and targets"
+            )
+
+    @torch.no_grad()
+    def _misfit(self, network: nn.Module, likelihood: Likelihood, scale: float = 1.0) -> float:
+        """−log p(D|w) from some examples, the same each time, in evaluation mode; ``scale``: on the outputs."""
+        modes = [(layer, layer.training) for layer in network.modules()]
+        network.eval()
+        seen, total = 0, 0.0
+        for batch in self.task.batches(self.plan.batch_size, seed=0):
+            nll = self.task.nll(scale * self.task.outputs(network, batch.x), batch.y, likelihood)
+            seen, total = seen + len(batch.y), total + float(nll) * len(batch.y)
+            if seen >= LOOK:
+                break
+        for layer, training in modes:
+            layer.training = training
+        return total / seen * self.task.data.n
 
     def state_dict(self) -> Tree:
         """Network, unknowns, the optimisers' states, and the step."""

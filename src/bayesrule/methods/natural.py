@@ -26,8 +26,10 @@ Settings = dict[str, Any]
 
 LARGEST = 0.5  # rate of the means: half of the way on a quadratic with independent weights
 WELL_DETERMINED = 100  # directions that the data determine, beyond twice as many of which the rate is smaller
+UNHURRIED = 400  # steps; a shorter fit has a smaller rate
 BATCHES = 16  # at most, that the first curvature is measured on
 FAST, SLOW = 9.0, 4.0  # see `NaturalLearner._memory`
+BOUND = 1e25  # of a precision, or of a variance: beyond it something has diverged
 QUICKEST = 0.1  # the most that one step may count in the mean of the curvature
 
 
@@ -125,7 +127,7 @@ def fisher(task: Task, plan: Plan, network: nn.Module, noise: Noise) -> modules.
     B·g² of the mean gradient g over B examples is on average the Fisher matrix of one. Labels of the data would count
     how far off an untrained network is for curvature.
     """
-    count = min(BATCHES, max(plan.steps // 100, 4))
+    count = min(BATCHES, max(plan.steps // 100, 8))
     weights = modules.parameters(network)
     found = {name: torch.zeros_like(p) for name, p in weights.items()}
     buffers = modules.copies(dict(network.named_buffers()))  # which passes change
@@ -140,7 +142,9 @@ def fisher(task: Task, plan: Plan, network: nn.Module, noise: Noise) -> modules.
                     square.addcmul_(grad, grad, value=len(batch.y) / count)
     for name, buffer in network.named_buffers():
         buffer.copy_(buffers[name])
-    return found
+    # A mean of few squares is often far too small, and Newton's first steps far too long then: half of it is that of
+    # all weights of a parameter.
+    return {name: (h + h.mean()) / 2 for name, h in found.items()}
 
 
 class NaturalLearner(GradientLearner):
@@ -151,8 +155,9 @@ class NaturalLearner(GradientLearner):
         if lr is None:
             # Newton's steps on one weight at a time go too far where weights act together, by up to the largest
             # eigenvalue of the curvature in units of its diagonal. That is at most γ, the number of directions that
-            # the data determine. With momentum 0.9 steps on a quadratic are stable up to 38 times as far.
-            lr = min(LARGEST, WELL_DETERMINED / max(optimizer.determined, 1.0))
+            # the data determine. With momentum 0.9 steps on a quadratic are stable up to 38 times as far, but only
+            # once there is momentum: a fit whose warm-up is over before that has to go slowly.
+            lr = min(LARGEST, WELL_DETERMINED / max(optimizer.determined, 1.0), plan.steps / UNHURRIED)
         super().__init__(task, plan, network, [Trained(optimizer, lr, schedule(method.schedule))])
         self.optimizer, self.method = optimizer, method
 
@@ -214,6 +219,11 @@ class NaturalLearner(GradientLearner):
         """
         mean, deviations = modules.parameters(self.network), self.optimizer.deviations
         precision = modules.flatten({name: deviations[name] for name in mean}).pow(-2)
+        if not BOUND**-1 < float(precision.min()) <= float(precision.max()) < BOUND:
+            raise FloatingPointError(
+                f"the curvature has left all bounds: precisions are {float(precision.min()):.3g} to "
+                f"{float(precision.max()):.3g}. Lower the learning rate, or standardise inputs and targets"
+            )
         left = math.prod(self._memory(step) for step in range(self.steps))
         about = context(self.task, self.learnt(), sigma_from_start=self.optimizer.start_share(left))
         buffers = modules.copies(dict(self.network.named_buffers()))

@@ -132,6 +132,7 @@ class SWAGLearner(Learner):
 
     def conclude(self, held: Batch | None) -> Posterior:
         """The Gaussian, or networks drawn from it, each with its own statistics."""
+        self.base.check_sound()
         if self.count < 2 or not modules.has_batch_norm(self.base.network):
             return super().conclude(held)
         particles = self._particles(self._gaussian())
