@@ -128,10 +128,6 @@ class Evidence:
             found[name] = float(part.mean())
         return found
 
-    def surplus(self, tuning: Tuning) -> Tensor:
-        """diag(Λ₀/t − Λ₀): what a tuning adds to the precisions of a prior of independent weights."""
-        return rescaled(self.prior, self.sizes, tuning).diagonal - self.prior.diagonal
-
     def log(self, tuning: Tuning | None = None) -> Tensor:
         """The log evidence, with its gradient in the factors of a tuning."""
         tuning = tuning or Tuning.neutral(self.sizes, self.device)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,24 +17,25 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import context
 from bayesrule.modules import Parameters
 from bayesrule.posteriors import Gaussian, Linearised, Posterior, match
+from bayesrule.predictions import per_example
 from bayesrule.priors import Prior, Structured
+from bayesrule.structures import Structure
 from bayesrule.task import Task
 
 WEIGHTS = "weights"
 BATCH = 256  # examples at a time, for curvature and gradient
 ENOUGH = 1000  # held-out examples to tune on
 HALVINGS = 10  # of a Newton step, before it is given up
-POWERS = (-4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of 10: factors tried on held-out data
-Score = Callable[[Mapping[str, float]], tuple[float, Posterior]]
-"""The loss of held-out data under some factors, and the posterior that they make."""
+ODDS = 20  # by which held-out data must be more probable before the covariance is changed for them
+POWERS = (-3.0, -2.0, -1.5, -1.0, -0.75, -0.5, -0.25, 0.25, 0.5, 1.0)  # of 10: factors tried on the covariance
 
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
     """−Σ log p(y|f_w)/η − log p(w) to second order about the weights of a network, with the curvature Λ₀ + G/η.
 
-    ``found``: G of the weights that are uncertain, at the network's weights. ``grouping``: which of them share a factor
-    on the prior's precision. ``predictive``: by the tangent with that link, or by drawn `WEIGHTS`.
+    ``found``: G of the weights that are uncertain, at the network's weights. ``predictive``: by the tangent with that
+    link, or by drawn `WEIGHTS`.
     """
 
     task: Task
@@ -41,7 +43,6 @@ class Expansion:
     network: nn.Module
     likelihood: Likelihood
     found: Curvature
-    grouping: Grouping
     predictive: str
 
     @cached_property
@@ -65,7 +66,7 @@ class Expansion:
         that every process takes the same step.
         """
         here = self._loss(self.network)
-        step = self.evidence.precision().solve(self._slope())
+        step = self._step
         start = modules.flatten(self.weights).detach().double()
         other = modules.twin(self.network)
         moving = modules.parameters(other)
@@ -79,6 +80,16 @@ class Expansion:
                 return other
         return self.network
 
+    @cached_property
+    def off_mode(self) -> float:
+        """√(∇ᵀ(Λ₀ + G/η)⁻¹∇): how many posterior deviations the weights are off the mode, to second order."""
+        return float(torch.dot(self._slope, self._step).clamp(min=0).sqrt())
+
+    @cached_property
+    def _step(self) -> Tensor:
+        """(Λ₀ + G/η)⁻¹∇."""
+        return self._as_it_is.solve(self._slope)
+
     @torch.no_grad()
     def _loss(self, network: nn.Module) -> float:
         """−Σ log p(y|f)/η − log p(w) up to a constant, at a network like this one."""
@@ -86,8 +97,9 @@ class Expansion:
         offset, pull = self._pull(network)
         return total + 0.5 * float(torch.dot(offset, pull))
 
+    @cached_property
     def _slope(self) -> Tensor:
-        """The gradient of that in the weights that are uncertain, at this network: flat, in float64."""
+        """The gradient of the loss in the weights that are uncertain, at this network: flat, in float64."""
         weights = list(self.weights.values())
         every = modules.parameters(self.network)
         _, pull = self._pull(self.network)
@@ -114,22 +126,26 @@ class Expansion:
         return offset, precision.multiply(offset)
 
     def tuned_on(self, held: Batch) -> Posterior:
-        """With the prior's precision under which held-out data are the most probable."""
+        """With a factor on the covariance under which held-out data are more probable, if they say so clearly.
+
+        The prior, and with it the mode, stay as they are: a prior that makes the posterior narrow would have another
+        mode. The factor is 1 unless the best one makes the held-out data `ODDS` times as probable: a few examples by
+        chance do not make a posterior sure of itself.
+        """
         some = subsample(held, ENOUGH)
-        keys = {name: group(name, self.grouping) for name in self.evidence.sizes}
+        neutral = Tuning.neutral(self.evidence.sizes, self.evidence.device)
+        plain = best = self.matched(neutral, some)
+        before = highest = _log_prob(plain, some)
+        for power in POWERS:
+            there = self.matched(neutral, some, 10**power)
+            found = _log_prob(there, some)
+            if found > highest:
+                best, highest = there, found
+        return best if highest - before > math.log(ODDS) else plain
 
-        def score(factors: Mapping[str, float]) -> tuple[float, Posterior]:
-            one = torch.ones((), dtype=torch.float64, device=self.evidence.device)
-            shared = {key: one * factor for key, factor in factors.items()}  # groups are told apart by identity
-            tuning = Tuning({name: shared[key] for name, key in keys.items()}, one)
-            there = self.matched(tuning, some, for_predictions=True)
-            return float(-there.predict(some.x).log_prob(some.y).mean()), there
-
-        return search(score, set(keys.values()))
-
-    def matched(self, tuning: Tuning, held: Batch, for_predictions: bool = False) -> Posterior:
+    def matched(self, tuning: Tuning, held: Batch, spread: float = 1.0) -> Posterior:
         """Under these factors and the noise of held-out data, by which the curvature counts too."""
-        before = self.under(tuning, for_predictions)
+        before = self.under(tuning, spread)
         old = before.likelihood.unknowns()
         if not old:
             return before
@@ -137,31 +153,46 @@ class Expansion:
         # The unknowns are logs of scales: twice their change is that of the log variance, the factor on G's noise.
         moves = [2 * (u - old[name]).double().mean() for name, u in likelihood.unknowns().items()]
         noise = tuning.noise * torch.stack(moves).mean().exp()
-        return self.under(Tuning(tuning.variances, noise), for_predictions).with_context(likelihood=likelihood)
+        return self.under(Tuning(tuning.variances, noise), spread).with_context(likelihood=likelihood)
 
-    def under(self, tuning: Tuning, for_predictions: bool = False) -> Posterior:
+    def under(self, tuning: Tuning, spread: float = 1.0) -> Posterior:
         """The Gaussian under these factors, with the story of how it came about.
 
-        ``for_predictions``: the factors were chosen by predictions of held-out data. They say how sure to be, not what
-        was believed of the weights, so that a prior for other data is to do without them.
+        ``spread``: a factor on its covariance that was chosen by predictions of held-out data. It says how sure to be,
+        not what was believed of the weights, so that a prior for other data is to do without it.
         """
-        likelihood = self.likelihood
-        unknowns = {name: u + 0.5 * tuning.noise.log().to(u.dtype) for name, u in likelihood.unknowns().items()}
         about = context(
             self.task,
-            likelihood.with_unknowns(unknowns),
+            renoised(self.likelihood, tuning),
             log_evidence=float(self.evidence.log(tuning)) - units(self.task),
             prior_scale=self.evidence.prior_scales(tuning),
+            spread=spread,
+            off_mode=self.off_mode,
             fallbacks=dict(self.found.fallbacks),
         )
         rest = {name: p for name, p in modules.parameters(self.network).items() if name not in self.weights}
         fixed = modules.copies(rest | dict(self.network.named_buffers()))
         beside = Structured(*self.prior.gaussian(rest)) if rest else None  # what the subset leaves out keeps its prior
-        mean, precision = modules.copies(self.weights), self.evidence.precision(tuning)
-        surplus = self.evidence.surplus(tuning) if for_predictions and not self.prior.learnt else None
+        mean, precision = modules.copies(self.weights), self._precision(tuning)
+        if spread != 1:
+            precision = precision * (1 / spread)
         if self.predictive == WEIGHTS:
-            return Gaussian(mean, precision, fixed, about, beside, surplus)
-        return Linearised(mean, precision, fixed, about, self.predictive, beside, surplus)
+            return Gaussian(mean, precision, fixed, about, beside, spread)
+        return Linearised(mean, precision, fixed, about, self.predictive, beside, spread)
+
+    def _precision(self, tuning: Tuning) -> Structure:
+        """That under these factors; the one that is asked for again and again is kept, with its factors."""
+        unit = all(float(t) == 1 for t in (tuning.noise, *tuning.variances.values()))
+        return self._as_it_is if unit else self.evidence.precision(tuning)
+
+    @cached_property
+    def _as_it_is(self) -> Structure:
+        return self.evidence.precision()
+
+
+def _log_prob(posterior: Posterior, held: Batch) -> float:
+    """Of all held-out examples together; several targets of one example count as one, being far from independent."""
+    return float(per_example(posterior.predict(held.x).log_prob(held.y).double()).sum())
 
 
 def check_prior(prior: Prior, parameters: Mapping[str, Tensor], grouping: Grouping | None) -> None:
@@ -174,6 +205,12 @@ def check_prior(prior: Prior, parameters: Mapping[str, Tensor], grouping: Groupi
     factors = {key: one.clone() for key in keys.values()}  # each its own tensor: groups are told apart by identity
     tuning = Tuning({name: factors[key] for name, key in keys.items()}, one)
     rescaled(precision, {name: p.numel() for name, p in parameters.items()}, tuning)
+
+
+def renoised(likelihood: Likelihood, tuning: Tuning) -> Likelihood:
+    """The likelihood with c times the variance of its noise: the unknown is a log deviation."""
+    unknowns = {name: u + 0.5 * tuning.noise.log().to(u.dtype) for name, u in likelihood.unknowns().items()}
+    return likelihood.with_unknowns(unknowns)
 
 
 def scaled(prior: Prior, parameters: Mapping[str, Tensor], tuning: Tuning) -> Prior:
@@ -209,21 +246,3 @@ def subsample(batch: Batch, most: int) -> Batch:
     """At most so many examples of a batch, any of them, the same every time."""
     index = torch.randperm(len(batch.y), generator=torch.Generator().manual_seed(0))[:most].to(batch.y.device)
     return Batch(inputs.take(batch.x, index), batch.y[index])
-
-
-def search(score: Score, keys: Iterable[str]) -> Posterior:
-    """The posterior of the least loss: all factors together first, then one after the other."""
-    keys = sorted(keys)
-    chosen = dict.fromkeys(keys, 1.0)
-    best, posterior = score(chosen)
-    rounds = [keys]
-    if len(keys) > 1:
-        rounds += [[key] for key in keys]
-    for moved in rounds:
-        start = dict(chosen)
-        for power in POWERS:
-            tried = start | {key: start[key] * 10**power for key in moved}
-            loss, there = score(tried)
-            if loss < best:
-                best, posterior, chosen = loss, there, tried
-    return posterior

@@ -17,17 +17,22 @@ from bayesrule.data import Batch
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
-from bayesrule.methods.expansion import BATCH, WEIGHTS, Expansion, check_prior, scaled
+from bayesrule.methods.expansion import BATCH, WEIGHTS, Expansion, check_prior, renoised, scaled
 from bayesrule.methods.point import PointLearner
 from bayesrule.naming import to_spec, unknown
 from bayesrule.optim import Group
 from bayesrule.posteriors import LINKS, Particles, Posterior, check_link, match
 from bayesrule.predictions import Classes
+from bayesrule.priors import Prior
 from bayesrule.seeds import Noise
 from bayesrule.task import Task
 
 TUNE = ("evidence", "held-out", "nothing")
 FEW = 4096  # weights, of which a dense matrix is no trouble
+ROUNDS = 4  # of tuning by evidence, each followed by steps to the mode of the prior that was found
+STEPS = 6  # of Newton to a mode
+NEAR = 0.05  # posterior deviations off the mode that do not matter
+SETTLED = 0.05  # change of the log of a factor that does not matter
 
 
 @dataclass(frozen=True)
@@ -41,14 +46,15 @@ class Laplace(Method):
     ``subset``: the weights that are uncertain, ``"all"``, ``"last-layer"``, or names of parameters or layers; None:
     all where they are at most 4096, those of the last layer otherwise. ``structure``: of G, ``"diagonal"``,
     ``"kronecker"``, ``"lowrank"`` or ``"dense"``. ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
-    `br.curvature.curvature`. ``samples``: draws of labels where they are sampled. ``tune``: what settles the
-    prior's precision and the noise, the ``"evidence"``, ``"held-out"`` data, or ``"nothing"``; None: held-out data
-    where they are given or can be spared, but the evidence for reals and for a module that is taken as it is, and
-    nothing under a prior that earlier data have taught.
-    ``precision``: how many factors on the prior's precision are tuned, ``"one"``, one for each ``"layer"`` or for
-    each ``"parameter"``. ``tune_every``: epochs between tunings while training; 0 tunes at the end. ``predictive``: by
-    the tangent, ``"sampling"``, ``"probit"`` or ``"bridge"``, see `br.posteriors.Linearised`; or by drawn
-    ``"weights"``. ``rank``: directions that a low-rank structure keeps. ``lr``: Adam's learning rate after the
+    `br.curvature.curvature`. ``samples``: draws of labels where they are sampled. ``tune``: what settles how wide q is.
+    The ``"evidence"`` tunes the prior's precision and the noise, and moves w* to the mode under them; ``"held-out"``
+    data a factor on q's covariance, and the noise, under the prior as it is; or ``"nothing"``. None: held-out data
+    where they are given or can be spared, but the evidence for reals, for a module that is taken as it is and for
+    several factors, and nothing under a prior that earlier data have taught.
+    ``precision``: how many factors on the prior's precision the evidence tunes, ``"one"``, one for each ``"layer"`` or
+    for each ``"parameter"``. ``tune_every``: epochs between tunings while training; 0 tunes at the end.
+    ``predictive``: by the tangent, ``"sampling"``, ``"probit"`` or ``"bridge"``, see `br.posteriors.Linearised`; or by
+    drawn ``"weights"``. ``rank``: directions that a low-rank structure keeps. ``lr``: Adam's learning rate after the
     warm-up. ``newton``: Gauss–Newton steps to the mode after training, w ← w − Λ⁻¹∇, each as long as the loss falls;
     a linear model with normal noise needs one, from any weights.
     """
@@ -78,6 +84,11 @@ class Laplace(Method):
             value = getattr(self, field)
             if not isinstance(value, Integral) or value < least:
                 raise ValueError(f"{field} must be a whole number of at least {least}, not {value!r}")
+        if self.precision != "one" and self.tune == "held-out":
+            raise ValueError(
+                f"precision must be 'one' where held-out data tune, not {self.precision!r}: they tell how wide the "
+                "posterior is to be, not the prior of each layer; take tune='evidence'"
+            )
         if self.tune_every and self.tune not in (None, "evidence"):
             raise ValueError(
                 f"tune_every must be 0 unless the evidence tunes, not {self.tune_every} with tune={self.tune!r}"
@@ -123,7 +134,9 @@ class Laplace(Method):
 
     def tunes_on_held_out(self, task: Task) -> bool:
         """Whether held-out data tune the precision, if there are any."""
-        return self.tune == "held-out" or (self.tune is None and not self.tune_every and not task.likelihood.unknowns())
+        if self.tune is not None:
+            return self.tune == "held-out"
+        return not self.tune_every and self.precision == "one" and not task.likelihood.unknowns()
 
 
 class LaplaceLearner(Learner):
@@ -173,12 +186,40 @@ class LaplaceLearner(Learner):
         if self.method.tune is None and self.base.task.prior.learnt:
             return end.under(neutral)
         if held is not None and self.method.tunes_on_held_out(self.base.task):
-            return end.tuned_on(held)
+            # Of a part of the weights there is no mode as long as the others are not at theirs.
+            whole = trained and len(end.weights) == len(self.base.parameters)
+            return (self._at_mode(end) if whole else end).tuned_on(held)
         if self.method.tune in (None, "evidence"):
-            return end.under(end.evidence.tuned(self._grouping))
+            return self._by_evidence(end)
         if held is not None:
             return end.matched(neutral, held)
         return end.under(neutral)
+
+    def _by_evidence(self, here: Expansion) -> Posterior:
+        """Under the prior and the noise of the largest evidence, at the mode that belongs to them.
+
+        Another prior has another mode, and another mode another prior: in turns, until both stay or `ROUNDS` are over
+        (MacKay 1992). A module that is taken as it is stays where it is.
+        """
+        for moves in range(ROUNDS):
+            tuning = here.evidence.tuned(self._grouping)
+            change = max(abs(float(t.log())) for t in (tuning.noise, *tuning.variances.values()))
+            if self.base.steps == 0 or (moves and change < SETTLED):
+                return here.under(tuning)
+            prior = scaled(here.prior, self.base.parameters, tuning)
+            here = self._at_mode(self._expansion(here.network, renoised(here.likelihood, tuning), prior))
+        return here.under(here.evidence.tuned(self._grouping))
+
+    def _at_mode(self, here: Expansion) -> Expansion:
+        """The expansion about the mode under the same prior and noise, or as near as a few steps of Newton come."""
+        for _ in range(STEPS):
+            if here.off_mode <= NEAR:
+                break
+            network = here.newton_step()
+            if network is here.network:  # no step makes the loss fall
+                break
+            here = self._expansion(network, here.likelihood, here.prior)
+        return here
 
     def _point(self, network: nn.Module) -> Posterior:
         """One network, with the noise about it on all training data."""
@@ -200,7 +241,7 @@ class LaplaceLearner(Learner):
                 )
         return point.likelihood
 
-    def _expansion(self, network: nn.Module, likelihood: Likelihood) -> Expansion:
+    def _expansion(self, network: nn.Module, likelihood: Likelihood, prior: Prior | None = None) -> Expansion:
         """The loss about a network's weights, over all training data; sampled labels are the same in all processes."""
         method, task = self.method, self.base.task
         batches = ((batch.x, batch.y) for batch in task.ordered(BATCH))
@@ -215,7 +256,7 @@ class LaplaceLearner(Learner):
             self.noise.shared,
             rank=method.rank,
         )
-        return Expansion(task, self.base.prior, network, likelihood, found, self._grouping, method.predictive)
+        return Expansion(task, prior or self.base.prior, network, likelihood, found, method.predictive)
 
     def state_dict(self) -> Tree:
         """That of the point learner, and the prior as it was settled."""

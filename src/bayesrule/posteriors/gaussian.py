@@ -20,15 +20,15 @@ from bayesrule.posteriors.draws import Draws, seed_of
 from bayesrule.posteriors.networks import Network, Runner
 from bayesrule.posteriors.soundness import check_finite, check_gaussian, check_network
 from bayesrule.priors import Prior, Product, Structured
-from bayesrule.structures import Diagonal, Structure
+from bayesrule.structures import Structure
 
 
 class Gaussian(Posterior):
     """q(w) = N(w; mean, Λ⁻¹), Λ stored as a `Structure` over the flat vector of the mean.
 
     ``fixed``: what goes with the mean and is not uncertain, such as buffers, and weights that a subset leaves out.
-    ``beside``: the prior of such weights, which no posterior has replaced. ``surplus``: how much of the diagonal of Λ
-    was put there for the sake of predictions, by tuning on held-out data; it is no part of what the data have taught.
+    ``beside``: the prior of such weights, which no posterior has replaced. ``spread``: a factor that held-out data have
+    put on the covariance for the sake of predictions; it is no part of what the data have taught, spread·Λ is.
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -40,10 +40,10 @@ class Gaussian(Posterior):
         fixed: Parameters,
         context: Context,
         beside: Structured | None = None,
-        surplus: Tensor | None = None,
+        spread: float = 1.0,
     ) -> None:
         super().__init__(context)
-        self.mean, self.precision, self.fixed, self.beside, self.surplus = mean, precision, fixed, beside, surplus
+        self.mean, self.precision, self.fixed, self.beside, self.spread = mean, precision, fixed, beside, spread
 
     @cached_property
     def _draws(self) -> Draws:
@@ -72,10 +72,7 @@ class Gaussian(Posterior):
 
     def as_prior(self) -> Prior:
         """This posterior as the prior of what comes next; weights that it leaves out keep the prior they had."""
-        precision = self.precision
-        if self.surplus is not None:
-            precision = precision + Diagonal(-self.surplus)
-        own = Structured(self.mean, precision)
+        own = Structured(self.mean, self.precision * self.spread)
         if self.beside is None:
             return own
         return Product.of((own, list(self.mean)), (self.beside, list(self.beside.mean)))
@@ -121,7 +118,7 @@ class Gaussian(Posterior):
             "precision": to_spec(self.precision),
             "fixed": self.fixed,
             "beside": None if self.beside is None else to_spec(self.beside),
-            "surplus": self.surplus,
+            "spread": self.spread,
         }
 
     @classmethod
@@ -129,4 +126,4 @@ class Gaussian(Posterior):
         """From all of these."""
         precision = from_spec("structure", state["precision"], structures.AVAILABLE)
         beside = None if state["beside"] is None else cast(Structured, priors.from_spec(state["beside"]))
-        return cls(state["mean"], precision, state["fixed"], context, beside, state["surplus"])
+        return cls(state["mean"], precision, state["fixed"], context, beside, state["spread"])

@@ -71,9 +71,9 @@ class Linearised(Gaussian):
         context: Context,
         link: str = "sampling",
         beside: Structured | None = None,
-        surplus: Tensor | None = None,
+        spread: float = 1.0,
     ) -> None:
-        super().__init__(mean, precision, fixed, context, beside, surplus)
+        super().__init__(mean, precision, fixed, context, beside, spread)
         check_link(link, context.likelihood)
         self.link = link
         self._noise = Repeatable()
@@ -185,7 +185,7 @@ class Linearised(Gaussian):
     def from_state(cls, state: Tree, context: Context) -> Linearised:
         """From all of these."""
         plain = Gaussian.from_state(state, context)
-        return cls(plain.mean, plain.precision, plain.fixed, context, state["link"], plain.beside, plain.surplus)
+        return cls(plain.mean, plain.precision, plain.fixed, context, state["link"], plain.beside, plain.spread)
 
 
 @contextmanager

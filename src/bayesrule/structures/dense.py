@@ -99,8 +99,11 @@ class Dense(Structure):
         return Dense.derived(self.matrix[start:stop, start:stop])
 
     def __mul__(self, factor: float | Tensor) -> Dense:
-        """The matrix times the factor."""
-        return Dense.derived(self.matrix * factor)
+        """The matrix times the factor, and L times its root, if L is known."""
+        found = Dense.derived(self.matrix * factor)
+        if "factor" in self.__dict__ and not isinstance(factor, Tensor):
+            object.__setattr__(found, "factor", self.factor * factor**0.5)
+        return found
 
     def variance_along(self, j: Tensor) -> Tensor:
         """A Aᵀ with A = (L⁻¹ Jᵀ)ᵀ: one triangular solve for all rows, KP² + K²P operations."""

@@ -135,8 +135,12 @@ class Kronecker(Structure):
         return total
 
     def __mul__(self, factor: float | Tensor) -> Kronecker:
-        """The first factors and D times the factor."""
-        return Kronecker([left * factor for left in self.lefts], self.rights, self.values * factor, self.bias)
+        """The first factors and D times the factor; the same basis, if it is known."""
+        found = Kronecker([left * factor for left in self.lefts], self.rights, self.values * factor, self.bias)
+        if "basis" in self.__dict__ and not isinstance(factor, Tensor):
+            left, right, values = self.basis
+            object.__setattr__(found, "basis", (left, right, values * factor))
+        return found
 
     def plus_diagonal(self, values: Tensor) -> Kronecker:
         """Λ + diag(values)."""
