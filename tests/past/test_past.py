@@ -193,7 +193,14 @@ def test_tuning_for_predictions_is_no_part_of_the_next_prior(tmp_path):
     """Held-out data make the default Laplace of a classifier surer than the data have taught; the next fit learns."""
     x, y = br.data.moons(n=400, seed=0)
     model = br.models.mlp(2, 2, hidden=(16,))
-    tuned = br.fit(model, (x[:200], y[:200]), Laplace("all", "kronecker"), epochs=40, prior=br.priors.Gaussian(1.0))
+    tuned = br.fit(
+        model,
+        (x[:200], y[:200]),
+        Laplace("all", "kronecker"),
+        epochs=40,
+        prior=br.priors.Gaussian(1.0),
+        val=(x[200:], y[200:]),
+    )
     assert tuned.spread < 1
     tuned.save(tmp_path / "p")
     precision = br.load(tmp_path / "p", model).as_prior().precision

@@ -30,9 +30,10 @@ from bayesrule.task import Task
 TUNE = ("evidence", "held-out", "nothing")
 FEW = 4096  # weights, of which a dense matrix is no trouble
 ROUNDS = 4  # of tuning by evidence, each followed by steps to the mode of the prior that was found
+SMALL = 512  # weights up to which a round costs next to nothing, and there may be four times as many
 STEPS = 6  # of Newton to a mode
 NEAR = 0.05  # posterior deviations off the mode that do not matter
-SETTLED = 0.05  # change of the log of a factor that does not matter
+SETTLED = 0.01  # change of the log of a factor that does not matter
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,8 @@ class LaplaceLearner(Learner):
         Another prior has another mode, and another mode another prior: in turns, until both stay or `ROUNDS` are over
         (MacKay 1992). A module that is taken as it is stays where it is.
         """
-        for moves in range(ROUNDS):
+        rounds = ROUNDS if sum(here.evidence.sizes.values()) > SMALL else 4 * ROUNDS
+        for moves in range(rounds):
             tuning = here.evidence.tuned(self._grouping)
             change = max(abs(float(t.log())) for t in (tuning.noise, *tuning.variances.values()))
             if self.base.steps == 0 or (moves and change < SETTLED):
