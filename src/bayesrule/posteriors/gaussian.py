@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain
@@ -94,10 +95,8 @@ class Gaussian(Posterior):
         check_network("the mean", self.mean | self.fixed, self.context.model)
         check_gaussian(self.mean, self.precision, self.context.model)
         structures.check_sound(self.precision)
-        if self.surplus is not None:
-            if self.surplus.shape != (self.precision.size,):
-                raise ValueError(f"surplus must be {self.precision.size} numbers, not {list(self.surplus.shape)}")
-            check_finite("surplus", self.surplus)
+        if not 0 < self.spread < math.inf:
+            raise ValueError(f"spread must be positive and finite, not {self.spread}")
         if self.beside is not None:
             self._verify_beside(self.beside)
 
