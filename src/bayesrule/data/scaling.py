@@ -24,7 +24,7 @@ class Affine:
 
     >>> celsius = Affine(loc=32.0, scale=1.8)
     >>> celsius.forward(torch.tensor([212.0])), celsius.inverse(torch.tensor([100.0]))
-    (tensor([100.]), tensor([212.]))
+    (tensor([100.]), tensor([212.], dtype=torch.float64))
     """
 
     loc: Tensor

@@ -155,7 +155,7 @@ def check_sound(precision: Structure) -> None:
     >>> from bayesrule.structures import Diagonal
     >>> check_sound(Diagonal(torch.tensor([1.0, -1.0])))
     Traceback (most recent call last):
-    ValueError: values must be positive for an inverse, but one is -1; add a prior
+    ValueError: the precision (diagonal) has numbers on its diagonal that are not positive
     """
     for tensor in precision.tensors():
         if not bool(tensor.isfinite().all()):
