@@ -222,7 +222,7 @@ def test_compare(bayesrule, as_json, tmp_path):
     assert "×" in out
     plain = json.loads((tmp_path / "both" / "scores.json").read_text())
     assert set(plain) == {"data", "command", "commit", "seed", "date", "machine", "versions", "methods"}
-    assert set(plain["methods"]["swag"]) == {"scores", "intervals", "seconds", "cost"}
+    assert set(plain["methods"]["swag"]) == {"scores", "intervals", "nulls", "seconds", "cost"}
     assert plain["methods"]["map"]["cost"] == 1
     assert json.loads((tmp_path / "both" / "swag" / "run.json").read_text())["settings"]["set"] == ["rank=5"]
     assert len(as_json("predict", "both/swag", "moons")) == 200
