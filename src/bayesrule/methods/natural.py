@@ -38,6 +38,7 @@ class _NaturalMethod(Method):
     """What they have in common; ``kind`` is the optimiser."""
 
     kind: ClassVar[Callable[..., Natural]]
+    newton: ClassVar[bool] = True  # whether lr is a share of Newton's step, see `br.optim.Natural`
     lr: float | None = None
     initial_std: float | None = None
     betas: tuple[float, float | None] = (0.9, None)
@@ -79,7 +80,7 @@ class _NaturalMethod(Method):
         optimizer = self.kind(
             groups,
             lr=LARGEST if self.lr is None else self.lr,
-            newton=True,
+            newton=self.newton,
             ess=float(task.data.n),
             seed=seed,
             temperature=task.temperature,
@@ -283,12 +284,19 @@ class VOGN(_NaturalMethod):
 class OGN(_NaturalMethod):
     """`VOGN` with gradients at the mean: Gauss–Newton steps, whose curvature is a Laplace approximation at the end.
 
-    The fields are those of `IVON`.
+    The fields are those of `IVON`; the first steps are those of SGD at ``lr``. Without noise in the weights the squared
+    gradients of a network that fits its data go to zero, and with a curvature that follows them Newton's steps go to
+    infinity: by default it stays near its start, ``initial_std``, in a fit of usual length.
     """
 
     kind: ClassVar[Callable[..., Natural]] = optim.OGN
+    newton: ClassVar[bool] = False
     name: ClassVar[str] = "ogn"
     summary: ClassVar[str] = "a Gaussian around the mode by Gauss–Newton steps"
+    lr: float | None = 0.5
+    initial_std: float | None = 0.02
+    betas: tuple[float, float | None] = (0.9, 0.9999)
+    tempering: float = 0.0
 
 
 @dataclass(frozen=True)
