@@ -182,12 +182,16 @@ class TestBatchNorm:
     def test_batches_of_one_picture_are_fine(self):
         x, y = torch.randn(6, 1, 4, 4), torch.arange(6) % 3
         net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3))
-        br.fit(net, (x, y), "map", epochs=1, batch_size=1)
+        posterior = br.fit(net, (x, y), "map", epochs=1, batch_size=1)
+        assert posterior.info["batch_size"] == 1
+        assert bool(posterior.predict(x).probs.isfinite().all())
 
     @pytest.mark.filterwarnings("ignore:the network's NLL is")
     def test_a_trained_or_frozen_norm_needs_no_batch(self):
         x, y = classes()
-        br.fit(self.net(), (x, y), Laplace(), epochs=0, batch_size=1)
+        taken = br.fit(self.net(), (x, y), Laplace(), epochs=0, batch_size=1)
+        assert bool(taken.predict(x).probs.isfinite().all())
         net = self.net()
         net[1].requires_grad_(False)
-        br.fit(net, (x, y), "map", epochs=1, batch_size=1)
+        trained = br.fit(net, (x, y), "map", epochs=1, batch_size=1)
+        assert bool(trained.predict(x).probs.isfinite().all())
