@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -84,7 +85,7 @@ class Task:
         """η/N: what the prior, or a divergence from it, counts in a loss that is a mean over examples."""
         return self.temperature / self.data.n
 
-    @property
+    @cached_property  # asked for in every step
     def device(self) -> torch.device:
         """That of the model: the device that everything else follows."""
         return next(self.model.parameters()).device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -31,7 +32,7 @@ class Plan:
     batch_size: int
     history: list[dict[str, float]] = field(default_factory=list)
 
-    @property
+    @cached_property  # asked for several times in every step
     def steps(self) -> int:
         """Steps in all."""
         return self.epochs * self.steps_per_epoch

@@ -96,8 +96,14 @@ class FlatGroup:
         if isinstance(decay, Sequence):
             decay = self._vector(decay)
         self.centre, decayed = mean, decay * temperature
-        moved = self.precision + (decayed - self.decay)
-        torch.where(moved > 0, moved, self.precision, out=self.precision)
+        change = decayed - self.decay
+        if not isinstance(change, Tensor) and change >= 0:
+            # So it is at every step while the temperature rises: in place, since a fresh vector would cost a step more
+            # than the arithmetic does.
+            self.precision.add_(change)
+        else:
+            moved = self.precision + change
+            torch.where(moved > 0, moved, self.precision, out=self.precision)
         self.decay = decayed
         # by parameter, where the optimiser's state is saved from
         parts = self.views(decayed) if isinstance(decayed, Tensor) else [decayed] * len(self.params)
