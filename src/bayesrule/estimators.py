@@ -23,7 +23,7 @@ from bayesrule import modules
 from bayesrule.data import Arrays, standardize
 from bayesrule.likelihoods import AVAILABLE
 from bayesrule.methods import Method
-from bayesrule.models import choose_device, mlp
+from bayesrule.models import choose_device, tabular
 from bayesrule.naming import unknown
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Prediction
@@ -51,8 +51,8 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str | Method = "ensemble",
-        hidden: Sequence[int] = (50, 50),
+        method: str | Method = "auto",
+        hidden: Sequence[int] = (64, 64),
         model: Model | None = None,
         prior: str | Prior | None = None,
         temperature: float = 1.0,
@@ -93,7 +93,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _network(self, data: Arrays, outputs: int, seed: int) -> nn.Module:
-        """The user's module, or a new one that is a function of the seed; an MLP has the dtype of X."""
+        """The user's module, or a new one that is a function of the seed; one of ours has the dtype of X."""
         network = self._made(data, outputs, seed)
         if self.device is None:
             return network
@@ -115,7 +115,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         with torch.random.fork_rng(devices=[]):  # a new network draws on the CPU only
             torch.default_generator.manual_seed(seed)
             if self.model is None:
-                return mlp(data.x.shape[1], outputs, self.hidden).to(data.x.dtype)
+                return tabular(data.x.shape[1], outputs, self.hidden).to(data.x.dtype)
             return self.model(data.x.shape[1], outputs)
 
 
@@ -125,8 +125,8 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
     Args:
         method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
         hidden: widths of the hidden layers.
-        model: a network instead of the MLP of ``hidden``: a ``torch.nn.Module``, or a function of the numbers of inputs
-            and outputs that makes one; one output for each class.
+        model: a network instead of `br.models.tabular` with ``hidden``: a ``torch.nn.Module``, or a function of the
+            numbers of inputs and outputs that makes one; one output for each class.
         prior: a prior, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
@@ -190,8 +190,8 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
     Args:
         method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
         hidden: widths of the hidden layers.
-        model: a network instead of the MLP of ``hidden``: a ``torch.nn.Module``, or a function of the numbers of inputs
-            and outputs that makes one.
+        model: a network instead of `br.models.tabular` with ``hidden``: a ``torch.nn.Module``, or a function of the
+            numbers of inputs and outputs that makes one.
         likelihood: ``"gaussian"``, noise that is learnt; ``"heteroscedastic"``, noise that depends on x; ``"poisson"``,
             for counts.
         prior: a prior, the name of a scale rule, or None for the default.
@@ -214,8 +214,8 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str | Method = "ensemble",
-        hidden: Sequence[int] = (50, 50),
+        method: str | Method = "auto",
+        hidden: Sequence[int] = (64, 64),
         model: Model | None = None,
         likelihood: str = "gaussian",
         prior: str | Prior | None = None,

@@ -25,7 +25,8 @@ class Task:
 
     The loss of a batch is the mean of −log p(y|f) plus (η/N)·(−log p(w)), for temperature η and N examples.
 
-    ``prior`` is bound to the model, ``belief`` is the one that it was made of. ``autocast``: of forward passes.
+    ``prior`` is bound to the model, ``belief`` is the one that it was made of, and ``believed`` whether the user has
+    said so, rather than left it open. ``autocast``: of forward passes.
     """
 
     model: nn.Module
@@ -35,6 +36,7 @@ class Task:
     temperature: float = 1.0
     autocast: str | None = None
     belief: Prior | None = None
+    believed: bool = False
 
     @classmethod
     def create(
@@ -78,7 +80,8 @@ class Task:
         chosen = chosen.matched(outputs, first)
         _advise_scaling(batch, data, chosen)
         belief = priors.Gaussian(chosen.prior_scale) if prior is None else priors.choose(prior)
-        return cls(model, data, chosen, belief.resolve(model), temperature, autocast, belief)
+        resolved = belief.resolve(model)
+        return cls(model, data, chosen, resolved, temperature, autocast, belief, believed=prior is not None)
 
     @property
     def weight(self) -> float:
@@ -125,7 +128,7 @@ class Task:
 
     def with_prior(self, prior: Prior) -> Task:
         """The same task under another belief."""
-        return replace(self, prior=prior.resolve(self.model), belief=prior)
+        return replace(self, prior=prior.resolve(self.model), belief=prior, believed=True)
 
     def with_model(self, model: nn.Module) -> Task:
         """The same task from another start."""
@@ -134,6 +137,15 @@ class Task:
     def parameters(self) -> Mapping[str, Tensor]:
         """The model's trainable parameters."""
         return modules.parameters(self.model)
+
+
+def units(task: Task) -> float:
+    """log scale of the targets, summed over those of an example: a density of standardised ones is that much larger."""
+    targets = task.data.scaling.targets
+    if targets is None:
+        return 0.0
+    shape = next(task.ordered(1)).y[0].shape
+    return float(targets.scale.log().expand(shape).sum())
 
 
 def _peek(model: nn.Module, data: Data) -> tuple[Batch, Tensor]:

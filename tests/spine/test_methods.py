@@ -21,6 +21,7 @@ from bayesrule.methods import (
     SWAG,
     VOGN,
     VON,
+    Auto,
     DropoutEnsemble,
     Ensemble,
     Laplace,
@@ -33,6 +34,7 @@ from bayesrule.optim import Group, Plateau, Recipe
 from bayesrule.posteriors import Dropout, Gaussian, Linearised, Mixture, Particles
 
 METHODS = {
+    "auto": (Auto(scales=(1.0, 2.0), folds=2, networks=6), Particles),
     "mle": (MLE(), Particles),
     "map": (MAP(), Particles),
     "mc-dropout": (MCDropout(), Dropout),

@@ -6,7 +6,7 @@ An option that is not given is not in the parsed arguments, so that a resumed ru
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,7 +25,7 @@ class RunSettings:
     data_dir: str | None = None
     split: int = 0
     seed: int = 0
-    method: str = "ensemble"
+    method: str = ""
     set: tuple[str, ...] = ()
     likelihood: str | None = None
     prior: str | None = None
@@ -42,6 +42,8 @@ class RunSettings:
         if "data" not in given(args):
             raise ValueError("DATA must be a name (see: bayesrule data) or a .csv or .parquet file, got nothing")
         settings = cls(**given(args))
+        if not settings.method:
+            settings = replace(settings, method=default_method(settings.data))
         if settings.threads < 1:
             raise ValueError(f"--threads must be at least 1, got {settings.threads}")
         choose_device(settings.device)  # an error now if there is none, before any data are read
@@ -58,6 +60,15 @@ class RunSettings:
                 value = tuple(value)
             values[key] = value
         return cls(**values)
+
+
+def default_method(data: str) -> str:
+    """What settles its own settings for tables, for which it is made; an ensemble for all else.
+
+    >>> default_method("houses.csv"), default_method("uci/concrete"), default_method("mnist")
+    ('auto', 'auto', 'ensemble')
+    """
+    return "auto" if is_table(data) or data.startswith("uci/") else "ensemble"
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
@@ -142,7 +153,7 @@ def as_json(parser: argparse.ArgumentParser) -> None:
 
 def method(parser: argparse.ArgumentParser) -> None:
     """One method."""
-    _option(parser, "--method", metavar="NAME", help="see: bayesrule methods (ensemble)")
+    _option(parser, "--method", metavar="NAME", help="see: bayesrule methods (auto for tables, ensemble for pictures)")
 
 
 def _option(parser: argparse.ArgumentParser, flag: str, **about: Any) -> None:

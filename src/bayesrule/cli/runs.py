@@ -202,4 +202,5 @@ def _spec(settings: RunSettings, split: Split) -> Spec:
     if settings.hidden is None:
         return spec
     inputs = prod(split.train[0].shape[1:])
-    return {"name": "mlp", "inputs": inputs, "outputs": spec["outputs"], "hidden": list(settings.hidden)}
+    name = "mlp" if split.image_shape else "tabular"
+    return {"name": name, "inputs": inputs, "outputs": spec["outputs"], "hidden": list(settings.hidden)}

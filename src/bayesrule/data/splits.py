@@ -67,6 +67,21 @@ def hold_out(y: Tensor, test: float, seed: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(np.flatnonzero(~held)), torch.from_numpy(np.flatnonzero(held))
 
 
+def folds(y: Tensor, count: int, share: float, seed: int) -> Tensor:
+    """The fold of every row, from 0 to ``count`` − 1, each a ``share`` of the rows and of every class; −1 is in none.
+
+    >>> found = folds(torch.tensor([0, 0, 0, 0, 1, 1, 1, 1]), count=2, share=0.25, seed=0)
+    >>> found.sort().values
+    tensor([-1, -1, -1, -1,  0,  0,  1,  1])
+    """
+    strata = np.zeros(len(y), dtype=int) if y.is_floating_point() else y.numpy()
+    order = np.lexsort((np.random.default_rng(seed).permutation(len(y)), strata))  # class by class, at random in each
+    within = np.arange(len(y)) % round(1 / share)
+    found = np.empty(len(y), dtype=np.int64)
+    found[order] = np.where(within < count, within, -1)
+    return torch.from_numpy(found)
+
+
 def cut(x: Any, y: Tensor, test: float, seed: int) -> tuple[Pair, Pair]:
     """Training and test examples, by `hold_out`."""
     train, held = hold_out(y, test, seed)

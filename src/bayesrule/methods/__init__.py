@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bayesrule import naming, optim
+from bayesrule.methods.auto import Auto
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan
 from bayesrule.methods.bbb import BBB
 from bayesrule.methods.dropout import MCDropout
@@ -17,7 +18,22 @@ from bayesrule.seeds import Noise
 
 AVAILABLE: dict[str, type[Method]] = {
     method.name: method
-    for method in (MLE, MAP, MCDropout, Ensemble, DropoutEnsemble, SWAG, Laplace, BBB, IVON, VOGN, OGN, VON, Vadam)
+    for method in (
+        Auto,
+        MLE,
+        MAP,
+        MCDropout,
+        Ensemble,
+        DropoutEnsemble,
+        SWAG,
+        Laplace,
+        BBB,
+        IVON,
+        VOGN,
+        OGN,
+        VON,
+        Vadam,
+    )
 }
 
 
@@ -25,7 +41,7 @@ def available() -> set[str]:
     """The names that ``br.fit(method=...)`` takes.
 
     >>> sorted(available())
-    ['bbb', 'dropout-ensemble', 'ensemble', 'ivon', 'laplace', 'map', 'mc-dropout', 'mle', 'ogn', 'swag', ...]
+    ['auto', 'bbb', 'dropout-ensemble', 'ensemble', 'ivon', 'laplace', 'map', 'mc-dropout', 'mle', 'ogn', 'swag', ...]
     """
     return set(AVAILABLE)
 
@@ -53,6 +69,7 @@ __all__ = [
     "SWAG",
     "VOGN",
     "VON",
+    "Auto",
     "DropoutEnsemble",
     "Ensemble",
     "GradientLearner",

@@ -49,9 +49,17 @@ class GradientLearner(Learner):
     its parameters are trained.
     """
 
-    def __init__(self, task: Task, plan: Plan, network: nn.Module, trained: Sequence[Trained]) -> None:
+    def __init__(
+        self,
+        task: Task,
+        plan: Plan,
+        network: nn.Module,
+        trained: Sequence[Trained],
+        unknowns: Parameters | None = None,
+    ) -> None:
         self.task, self.plan, self.network = task, plan, network
-        self.unknowns = {k: v.detach().clone().requires_grad_() for k, v in task.likelihood.unknowns().items()}
+        first = task.likelihood.unknowns() if unknowns is None else unknowns
+        self.unknowns = {k: v.detach().clone().requires_grad_() for k, v in first.items()}
         self.trained = list(trained)
         if self.unknowns:
             self.trained.append(Trained.by(UNKNOWNS, self.unknowns.values()))

@@ -4,8 +4,19 @@ A *spec* is plain data, ``{"name": "mlp", "inputs": 64, "outputs": 10}``, so tha
 JSON. The networks are plain torch modules; every submodule with parameters has ``reset_parameters``.
 """
 
-from bayesrule.models.architectures import ACTIVATIONS, MODELS, lenet5, mlp
+from bayesrule.models.architectures import ACTIVATIONS, MODELS, Tabular, lenet5, mlp, tabular
 from bayesrule.models.devices import choose_device
 from bayesrule.models.specs import Spec, build, default_for
 
-__all__ = ["ACTIVATIONS", "MODELS", "Spec", "build", "choose_device", "default_for", "lenet5", "mlp"]
+__all__ = [
+    "ACTIVATIONS",
+    "MODELS",
+    "Spec",
+    "Tabular",
+    "build",
+    "choose_device",
+    "default_for",
+    "lenet5",
+    "mlp",
+    "tabular",
+]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 
-from torch import nn
+from torch import Tensor, nn
 
 from bayesrule.naming import unknown
 
@@ -54,6 +54,29 @@ def mlp(
     return nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
 
 
+class Tabular(nn.Module):
+    """f(x) = linear(x) + network(x): a network needs to learn only what is not linear."""
+
+    def __init__(self, inputs: int, outputs: int, hidden: Sequence[int], activation: str) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs)
+        self.network = mlp(inputs, outputs, hidden, activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs of both paths, added up."""
+        return self.linear(x.flatten(1)) + self.network(x)
+
+
+def tabular(inputs: int, outputs: int, hidden: Sequence[int] = (64, 64), activation: str = "relu") -> Tabular:
+    """A network for tables, with a linear path around it: `br.methods.Auto` also tries that path alone.
+
+    >>> [name for name, _ in tabular(8, 1).named_children()]
+    ['linear', 'network']
+    """
+    network = Tabular(_positive("inputs", inputs), _positive("outputs", outputs), hidden, activation)
+    return network
+
+
 def lenet5(channels: int, side: int, outputs: int) -> nn.Sequential:
     """LeNet-5 (LeCun et al., 1998) with max pooling and ReLU, for square pictures, without padding.
 
@@ -82,7 +105,7 @@ def lenet5(channels: int, side: int, outputs: int) -> nn.Sequential:
     )
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "lenet5": lenet5}
+MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "lenet5": lenet5, "tabular": tabular}
 
 
 def _check_memory(widths: Sequence[int]) -> None:

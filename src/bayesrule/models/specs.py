@@ -49,7 +49,7 @@ def build(spec: Mapping[str, Any], seed: int = 0, device: str | torch.device = "
 
 
 def default_for(split: Split, likelihood: str | Likelihood | None = None) -> Spec:
-    """A network for the data: LeNet-5 for pictures of 28 pixels or more a side, and an MLP otherwise.
+    """A network for the data: LeNet-5 for pictures of 28 pixels or more a side, an MLP for smaller ones, and `tabular`.
 
     It has as many outputs as the likelihood needs; None is the usual one for the kind of target.
 
@@ -63,7 +63,6 @@ def default_for(split: Split, likelihood: str | Likelihood | None = None) -> Spe
     if split.image_shape is not None and min(split.image_shape[1:]) >= 28 and x.ndim == 4:
         channels, side, _ = split.image_shape
         return {"name": "lenet5", "channels": channels, "side": side, "outputs": outputs}
-    hidden = [50, 50]
-    if split.kind == "classes":
-        hidden = [128, 128]
-    return {"name": "mlp", "inputs": math.prod(x.shape[1:]), "outputs": outputs, "hidden": hidden}
+    if split.image_shape is not None:
+        return {"name": "mlp", "inputs": math.prod(x.shape[1:]), "outputs": outputs, "hidden": [128, 128]}
+    return {"name": "tabular", "inputs": math.prod(x.shape[1:]), "outputs": outputs, "hidden": [64, 64]}

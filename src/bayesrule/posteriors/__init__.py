@@ -7,10 +7,11 @@ from bayesrule.posteriors.base import Context, Posterior, load
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.linearised import LINKS, Linearised, check_link
-from bayesrule.posteriors.matching import match
+from bayesrule.posteriors.matching import match, most_probable
 from bayesrule.posteriors.mixture import Mixture
 from bayesrule.posteriors.networks import Network
 from bayesrule.posteriors.particles import Particles
+from bayesrule.posteriors.stacking import seats, stacked
 
 __all__ = [
     "LINKS",
@@ -26,5 +27,8 @@ __all__ = [
     "let_drop",
     "load",
     "match",
+    "most_probable",
     "predict_normal",
+    "seats",
+    "stacked",
 ]

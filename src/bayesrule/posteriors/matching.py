@@ -6,21 +6,24 @@ intervals too narrow. Held-out data give the noise that predictions really have.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+from torch import Tensor
 
 from bayesrule import modules
 from bayesrule.data import Batch
+from bayesrule.likelihoods import Likelihood
 from bayesrule.posteriors.base import Posterior
 
 
 def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
     """A posterior like this one, the unknowns of its likelihood set to the most probable ones for held-out data.
 
-    u* = argmax_u Σ_i log 1/S Σ_s p(y_i | f_s(x_i), u), by L-BFGS.
+    u* = argmax_u Σ_i log 1/S Σ_s p(y_i | f_s(x_i), u).
     """
     context = posterior.context
-    unknowns = {name: value.double().requires_grad_() for name, value in context.likelihood.unknowns().items()}
-    if not unknowns:
+    if not context.likelihood.unknowns():
         return posterior
     targets = context.scaling.targets
     with torch.no_grad():
@@ -29,16 +32,28 @@ def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
     y = held.y.to(outputs.device).double()
     if targets is not None:
         y = targets.forward(y)
+
+    def log_prob(likelihood: Likelihood) -> Tensor:
+        prediction = likelihood.predict(outputs)
+        return prediction.log_prob(prediction.target(y))
+
+    return posterior.with_context(likelihood=most_probable(context.likelihood, log_prob))
+
+
+def most_probable(likelihood: Likelihood, log_prob: Callable[[Likelihood], Tensor]) -> Likelihood:
+    """A likelihood like this one with the unknowns that maximise the mean of ``log_prob``, by L-BFGS."""
+    first = likelihood.unknowns()
+    if not first:
+        return likelihood
+    unknowns = {name: value.detach().double().requires_grad_() for name, value in first.items()}
     optimizer = torch.optim.LBFGS(unknowns.values(), max_iter=100, line_search_fn="strong_wolfe")
 
-    def loss() -> torch.Tensor:
+    @torch.enable_grad()
+    def loss() -> Tensor:
         optimizer.zero_grad()
-        prediction = context.likelihood.with_unknowns(unknowns).predict(outputs)
-        value = -prediction.log_prob(prediction.target(y)).mean()
+        value = -log_prob(likelihood.with_unknowns(unknowns)).mean()
         value.backward()  # type: ignore[no-untyped-call]
         return value
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
-    dtype = next(iter(context.likelihood.unknowns().values())).dtype
-    best = {name: u.detach().to(dtype) for name, u in unknowns.items()}
-    return posterior.with_context(likelihood=context.likelihood.with_unknowns(best))
+    return likelihood.with_unknowns({name: u.detach().to(first[name].dtype) for name, u in unknowns.items()})

@@ -1,0 +1,196 @@
+"""The method that settles for itself how much to believe."""
+
+import pytest
+import torch
+from torch import nn
+
+import bayesrule as br
+from bayesrule.data.splits import folds
+from bayesrule.methods import Auto, Noise, Plan
+from bayesrule.methods.auto import Beliefs, Candidate
+from bayesrule.posteriors import Particles
+from bayesrule.task import Task
+
+FEW = {"epochs": 40, "batch_size": 32}
+
+
+def table(n=200, columns=4, classes=0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, columns, generator=generator)
+    signal = 2 * x[:, 0] - x[:, 1]
+    noise = torch.randn(n, generator=generator)
+    if classes:
+        return x, (signal + noise > 0).long()
+    return x, signal + noise
+
+
+def learner(method=None, task=None, epochs=4):
+    task = task or Task.create(br.models.tabular(4, 1, hidden=(8,)), table())
+    plan = Plan(epochs=epochs, steps_per_epoch=7, batch_size=32)
+    noise = Noise.on(task.device, seed=1)
+    return (method or Auto(scales=(1.0,), ridges=(0.5,), lassos=())).start(task, plan, noise)
+
+
+def diagnosis(posterior):
+    return {found["name"]: found for found in posterior.info["diagnostics"]["candidates"]}
+
+
+def test_no_network_learns_from_the_examples_that_it_is_judged_on():
+    """With targets changed in one fold alone, exactly the networks that this fold is held out from stay as they are."""
+    x, y = table(60)
+    ends = []
+    for change in (0.0, 5.0):
+        task = Task.create(br.models.tabular(4, 1, hidden=(8,)), (x, y), br.likelihoods.Gaussian(1.0))
+        first = learner(task=task)
+        moved = torch.where(first.fold == 2, y + change, y)
+        task = Task.create(br.models.tabular(4, 1, hidden=(8,)), (x, moved), br.likelihoods.Gaussian(1.0))
+        own = learner(task=task)
+        assert torch.equal(own.fold, first.fold)
+        torch.manual_seed(0)
+        for batch in [*task.batches(20, 0), *task.batches(20, 1)]:
+            own.step(batch)
+        ends.append({name: t.detach().clone() for name, t in own.weights().items()})
+    before, after = ends[0]["linear.weight"], ends[1]["linear.weight"]
+    same = (before == after).flatten(1).all(1)
+    kept = own.own_fold == 2
+    used = torch.tensor([c != 0 for c in range(3) for _ in range(5)])  # the constant has no linear weights
+    assert torch.equal(same[used], kept[used])
+
+
+def test_folds_are_shares_of_every_class():
+    y = torch.tensor([0] * 50 + [1] * 10)
+    found = folds(y, count=5, share=0.2, seed=3)
+    for k in range(5):
+        assert (y[found == k] == 0).sum() == 10
+        assert (y[found == k] == 1).sum() == 2
+    part = folds(y, count=2, share=0.1, seed=3)
+    assert (part >= 0).sum() == 12
+
+
+def test_penalties_are_the_log_densities_of_the_priors_up_to_constants():
+    task = Task.create(br.models.tabular(4, 2, hidden=(5,)), table(classes=2))
+    names = list(task.parameters())
+    candidates = [
+        Candidate("normal", {name: 0.5 + i for i, name in enumerate(names)}),
+        Candidate("double exponential", dict.fromkeys(names, 0.7), sparse=True),
+    ]
+    given = [br.priors.Gaussian(candidates[0].deviations), br.priors.Laplace(0.7 / 2**0.5)]
+    beliefs = Beliefs(candidates, 1, task)
+    differences = []
+    for seed in range(2):
+        generator = torch.Generator().manual_seed(seed)
+        drawn = {name: torch.randn(2, *p.shape, generator=generator) for name, p in task.parameters().items()}
+        exact = [p.resolve(task.model).log_prob({k: t[i] for k, t in drawn.items()}) for i, p in enumerate(given)]
+        differences.append(beliefs.penalty(drawn) + torch.stack(exact))
+    torch.testing.assert_close(differences[0], differences[1], rtol=1e-4, atol=1e-3)
+
+
+def test_many_networks_at_once_learn_what_a_loop_over_them_does():
+    ends = []
+    for at_once in (True, False):
+        torch.manual_seed(0)
+        own = learner(task=Task.create(br.models.tabular(4, 1, hidden=(8,)).double(), table()))
+        assert own.at_once
+        own.at_once = at_once
+        for step, batch in enumerate(own.task.batches(32, 0)):
+            torch.manual_seed(step)
+            own.step(batch)
+        ends.append(own.weights())
+    for name, found in ends[0].items():
+        torch.testing.assert_close(found, ends[1][name], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout(0.2)])
+def test_modules_that_cannot_run_at_once_or_draw_masks_are_learnt_too(layer):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), layer, nn.Tanh(), nn.Linear(8, 2))
+    x, y = table(classes=2)
+    posterior = br.fit(model, (x, y), Auto(scales=(2.0,), folds=2), epochs=20)
+    assert float((posterior.predict(x).label == y).float().mean()) > 0.75
+
+
+def test_pure_noise_is_left_to_the_constant():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(300, 10, generator=generator), (torch.rand(300, generator=generator) < 0.2).long()
+    posterior = br.fit(br.models.tabular(10, 2, hidden=(16,)), (x, y), "auto", **FEW)
+    fresh = torch.randn(200, 10, generator=generator)
+    assert float((posterior.predict(fresh).probs[:, 1] - y.float().mean()).abs().mean()) < 0.06
+
+
+def test_a_linear_table_is_learnt_as_well_as_by_least_squares():
+    x, y = table(300)
+    test, truth = table(2000, seed=1)
+    posterior = br.fit(
+        br.models.tabular(4, 1, hidden=(16,)), br.data.standardize((x, y)), Auto(scales=(1.2,)), epochs=50
+    )
+    prediction = posterior.predict(test)
+    ones = torch.ones(300, 1)
+    exact = torch.cat([test, torch.ones(2000, 1)], 1) @ torch.linalg.lstsq(torch.cat([x, ones], 1), y).solution
+    assert float((prediction.mean - truth).square().mean()) < 1.02 * float((exact - truth).square().mean())
+    low, high = prediction.interval(0.9)
+    assert 0.87 < float(((truth > low) & (truth < high)).float().mean()) < 0.93
+
+
+def test_what_is_not_linear_needs_the_network():
+    x, _ = table(400)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    posterior = br.fit(br.models.tabular(4, 2, hidden=(32,)), (x, y), Auto(scales=(2.7,)), epochs=40)
+    found = diagnosis(posterior)
+    network = sum(each["weight"] for name, each in found.items() if name.startswith("network"))
+    assert network > 0.9
+    assert found["constant"]["held_out_nll"] == pytest.approx(0.69, abs=0.03)
+
+
+def test_few_of_many_columns_are_found_where_rows_are_few():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(100, 150, generator=generator)
+    y = 2 * x[:, 3] - x[:, 70] + 0.3 * torch.randn(100, generator=generator)
+    posterior = br.fit(br.models.tabular(150, 1, hidden=(2,)), br.data.standardize((x, y)), "auto", epochs=100)
+    assert not any(name.startswith("network") for name in diagnosis(posterior))
+    test = torch.randn(500, 150, generator=generator)
+    error = posterior.predict(test).mean - (2 * test[:, 3] - test[:, 70])
+    ridge = torch.linalg.solve(x.T @ x + 10 * torch.eye(150), x.T @ y)
+    assert float(error.square().mean()) < 0.5 * float((test @ ridge - (2 * test[:, 3] - test[:, 70])).square().mean())
+
+
+def test_a_prior_of_the_users_own_is_the_only_candidate():
+    posterior = br.fit(br.models.tabular(4, 1, hidden=(8,)), table(), "auto", prior=br.priors.Gaussian(0.3), epochs=3)
+    assert list(diagnosis(posterior)) == ["the prior given"]
+
+
+def test_the_posterior_holds_as_many_networks_as_it_says():
+    posterior = br.fit(br.models.tabular(4, 1, hidden=(8,)), table(), Auto(networks=7), epochs=2)
+    assert isinstance(posterior, Particles)
+    assert len(posterior.states) == 7
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"scales": ()}, "scales must hold at least one"),
+        ({"scales": (1.0, -1.0)}, "scales must be positive"),
+        ({"folds": 1}, "folds must be a whole number of at least 2"),
+        ({"networks": 0}, "networks must be a whole number of at least 1"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, said):
+    with pytest.raises(ValueError, match=said):
+        Auto(**settings)
+
+
+def test_one_example_cannot_be_held_out():
+    with pytest.raises(ValueError, match="only one"):
+        br.fit(nn.Linear(2, 1), (torch.ones(1, 2), torch.ones(1)), "auto", epochs=1)
+
+
+def test_networks_that_do_not_fit_into_memory_are_refused_before_training():
+    class Large(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(3000, 5000)
+
+        def forward(self, x):
+            return self.first(x)[:, :2]
+
+    with pytest.raises(MemoryError, match="fewer scales or folds"):
+        br.fit(Large(), (torch.zeros(4, 3000), torch.tensor([0, 1, 0, 1])), "auto", epochs=1)
