@@ -50,7 +50,7 @@ def test_fit_on_a_name(bayesrule, tmp_path):
         "scores.json",
     ]
     saved = json.loads((folder / "run.json").read_text())
-    assert saved["model"] == {"name": "mlp", "inputs": 2, "outputs": 2, "hidden": [8, 8]}
+    assert saved["model"] == {"name": "tabular", "inputs": 2, "outputs": 2, "hidden": [8, 8]}
     assert saved["command"] == "bayesrule fit moons --method map --epochs 5 --hidden 8,8 --prior kaiming"
 
 
