@@ -98,6 +98,7 @@ def fit(
                 scaling = data.scaling
             if batch_size is None:
                 batch_size = default_batch_size(data.n)
+            to_convergence = epochs is None
             if epochs is None:
                 epochs = default_epochs(data.steps(batch_size))
             settings = FitSettings(
@@ -111,6 +112,7 @@ def fit(
                 val if val is None or isinstance(val, int | float) else DATA,
                 autocast,
                 scaling,
+                to_convergence,
             )
             folder = Folder(out) if isinstance(out, str | Path) else out
             run = Loop.create(model, data, settings, val, callbacks, folder)
@@ -172,7 +174,7 @@ class Loop:
         if settings.val is not None or needs.held_out != "none":
             task, held = with_held_out(task, needs, settings, val, mixed(settings.seed, HELD))
         size = task.data.n if needs.full_batch else settings.batch_size
-        plan = Plan(settings.epochs, task.data.steps(size), size)
+        plan = Plan(settings.epochs, task.data.steps(size), size, settings.to_convergence)
         if needs.full_batch and plan.steps_per_epoch > 1:
             raise ValueError(
                 f"{settings.method.name} takes all data in one step, but the DataLoader makes {plan.steps_per_epoch} "
