@@ -44,7 +44,8 @@ def sample(log_density, start, draws, leaps=64, warm_up=None, seed=0):
 
 def r_hat(values):
     """Of draws [S, C, ...] of a number: the pooled deviation over that within halves of chains, largest of all."""
-    halves = torch.cat(values.chunk(2), 1) if len(values) % 2 == 0 else torch.cat(values[:-1].chunk(2), 1)
+    half = len(values) // 2
+    halves = torch.cat([values[:half], values[half : 2 * half]], 1)
     within = halves.var(0).mean(0)
     between = halves.mean(0).var(0)
     return float(((within * (1 - 1 / len(halves)) + between) / within).sqrt().max())

@@ -12,7 +12,7 @@ from bayesrule import modules, processes
 from bayesrule.data import Arrays
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
-from bayesrule.priors import Prior
+from bayesrule.priors import Flat, Prior
 from bayesrule.task import Task
 
 BATCH = 256  # examples at a time: a pass over so many costs little more than a step of training
@@ -40,20 +40,30 @@ def passes(task: Task, steps: int) -> int:
     return steps // task.data.steps(BATCH)
 
 
-def has_mode(task: Task, network: nn.Module) -> bool:
-    """Whether the loss of training is a smooth function of the weights alone that full passes can follow.
+def has_mode(task: Task, prior: Prior, network: nn.Module) -> bool:
+    """Whether the loss of training is a smooth function of the weights alone, which full passes can follow.
 
-    Not if examples are read anew each time; and not of a network that does something else in training than in
-    prediction, such as dropout or BatchNorm.
+    Not if examples are read anew each time; not of a network that does something else in training than in prediction,
+    such as dropout or BatchNorm; and not under a prior that may have edges, as Laplace's has.
     """
     if not isinstance(task.data, Arrays) or modules.dtype_of(network) not in (torch.float32, torch.float64):
         return False
-    if modules.has_batch_norm(network):
+    if modules.has_batch_norm(network) or not _is_smooth(prior, modules.parameters(network)):
         return False
     x = next(task.ordered(BATCH)).x
     with torch.no_grad():
         trained, predicted = modules.call(network, x), modules.call(modules.shell(network).eval(), x)
     return bool(torch.equal(trained, predicted))
+
+
+def _is_smooth(prior: Prior, parameters: Parameters) -> bool:
+    if isinstance(prior, Flat):
+        return True
+    try:
+        prior.gaussian(parameters)
+    except ValueError:
+        return False
+    return True
 
 
 def approach(task: Task, prior: Prior, network: nn.Module, likelihood: Likelihood, most: int) -> Mode:

@@ -97,7 +97,7 @@ class PointLearner(GradientLearner):
         """
         whole = self.plan.to_convergence and self.steps == self.plan.steps
         most = passes(self.task, self.steps)
-        if not whole or most < FEWEST or not has_mode(self.task, self.network):
+        if not whole or most < FEWEST or not has_mode(self.task, self.prior, self.network):
             return None
         return approach(self.task, self.prior, self.network, self.learnt(), most)
 
