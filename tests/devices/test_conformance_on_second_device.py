@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import bayesrule as br
 from bayesrule.evaluate import score
 from bayesrule.likelihoods import Categorical
+from bayesrule.methods.mode import approach, has_mode
 from bayesrule.optim.flat import FlatGroup
 from bayesrule.training import Folder
 
@@ -202,6 +203,18 @@ def test_laplace_of_a_trained_network(structure, second):
     method = br.methods.Laplace("all", structure)
     found, expected = (fit(method, d, epochs=0).predict(x) for d in (second, CPU))
     assert_same(found.probs, expected.probs)
+
+
+def test_the_way_to_the_mode(second):
+    """Of `br.methods.mode`, which a fit of a length that is left open goes at its end."""
+    found = []
+    for device in (second, CPU):
+        task = br.Task.create(mlp().to(device), classes())
+        assert has_mode(task, task.prior, task.model)
+        found.append(approach(task, task.prior, task.model, task.likelihood, most=30))
+    for name, w in found[0].weights.items():
+        assert w.device == second
+        assert_same(w, found[1].weights[name])
 
 
 def test_training_under_autocast_of_the_user(second):

@@ -24,12 +24,14 @@ Logs = dict[str, Tensor]
 class Plan:
     """How long a fit lasts, and how it went so far: what a schedule has to know.
 
+    ``to_convergence``: whether the user left the length open, so that a learner may go on at the end of it.
     ``history``: the mean logs of each finished epoch; the loop adds to it.
     """
 
     epochs: int
     steps_per_epoch: int
     batch_size: int
+    to_convergence: bool = False
     history: list[dict[str, float]] = field(default_factory=list)
 
     @cached_property  # asked for several times in every step

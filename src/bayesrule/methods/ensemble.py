@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -116,4 +116,12 @@ class EnsembleLearner(Learner):
 
     def _mixture(self, parts: list[Posterior]) -> Mixture:
         pooled = self.task.likelihood.pooled([part.likelihood for part in parts])
-        return Mixture(parts, context(self.task, pooled))
+        return Mixture(parts, context(self.task, pooled, **_together(parts)))
+
+
+def _together(parts: list[Posterior]) -> dict[str, Any]:
+    """Of members that say whether they converged: whether all did, and the largest fall of a loss."""
+    said = [part.info.get("diagnostics", {}) for part in parts]
+    if not all("converged" in each for each in said):
+        return {}
+    return {"converged": all(each["converged"] for each in said), "fell": max(each["fell"] for each in said)}

@@ -173,7 +173,7 @@ class LaplaceLearner(Learner):
     def conclude(self, held: Batch | None) -> Posterior:
         """The Gaussian at the mode, under the prior and the noise that are settled as ``tune`` says."""
         self.base.check_sound()
-        network, likelihood = self.base.network, self.base.learnt()
+        network, likelihood = self.base.at_mode(), self.base.learnt()
         trained = self.base.steps > 0
         # Noise that no training has learnt is that about the network as it stands, and a step of Newton moves both.
         for _ in range(self.method.newton):

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from bayesrule import modules
 from bayesrule.data import Batch
 from bayesrule.methods.base import Logs, Method, Plan, context
 from bayesrule.methods.gradient import GradientLearner, Trained
+from bayesrule.methods.mode import FEWEST, Mode, approach, has_mode, passes
 from bayesrule.optim import Group
-from bayesrule.posteriors import Particles, Posterior
+from bayesrule.posteriors import Particles, Posterior, match
 from bayesrule.priors import Flat
 from bayesrule.seeds import Noise
 from bayesrule.task import Task
@@ -74,3 +75,37 @@ class PointLearner(GradientLearner):
     def posterior(self) -> Posterior:
         """One particle."""
         return Particles.of([self.network], context(self.task, self.learnt()))
+
+    def conclude(self, held: Batch | None) -> Posterior:
+        """One particle, at the mode if the length of training is not the user's; see `mode`."""
+        self.check_sound()
+        found = self.mode()
+        if found is None:
+            posterior = self.posterior()
+        else:
+            about = context(self.task, self.learnt(), converged=found.converged, fell=found.fell)
+            posterior = Particles([modules.snapshot(self.network) | found.weights], about)
+        if held is None:
+            return posterior
+        return match(posterior, held)
+
+    def mode(self) -> Mode | None:
+        """The mode next to where training has ended, in passes that together cost no more than the training did.
+
+        None: the user said how long to train, a callback has stopped it, there are too many data for enough passes, or
+        the loss is not a function of the weights alone.
+        """
+        whole = self.plan.to_convergence and self.steps == self.plan.steps
+        most = passes(self.task, self.steps)
+        if not whole or most < FEWEST or not has_mode(self.task, self.prior, self.network):
+            return None
+        return approach(self.task, self.prior, self.network, self.learnt(), most)
+
+    def at_mode(self) -> nn.Module:
+        """The network at its `mode`: a copy, or the network itself where there is none to go to."""
+        found = self.mode()
+        if found is None:
+            return self.network
+        network = modules.twin(self.network)
+        network.load_state_dict(found.weights, strict=False)
+        return network

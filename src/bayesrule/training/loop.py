@@ -73,8 +73,9 @@ def fit(
             posterior of earlier data: the fit starts from its mean, and keeps its likelihood, with the noise it has,
             and its scaling of inputs and targets.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
-        epochs: passes over the data; None: enough for 2000 steps, and at least 10; 0: the model is trained already,
-            and taken as it is.
+        epochs: passes over the data; None: enough for 2000 steps, and at least 10, and of few data point methods go
+            on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is trained already, and taken
+            as it is.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
         seed: the same seed gives the same posterior.
         val: held-out ``(X, y)`` in the user's units, or the share of the training data to hold out: ``val_nll`` is
@@ -98,6 +99,7 @@ def fit(
                 scaling = data.scaling
             if batch_size is None:
                 batch_size = default_batch_size(data.n)
+            to_convergence = epochs is None
             if epochs is None:
                 epochs = default_epochs(data.steps(batch_size))
             settings = FitSettings(
@@ -111,6 +113,7 @@ def fit(
                 val if val is None or isinstance(val, int | float) else DATA,
                 autocast,
                 scaling,
+                to_convergence,
             )
             folder = Folder(out) if isinstance(out, str | Path) else out
             run = Loop.create(model, data, settings, val, callbacks, folder)
@@ -172,7 +175,7 @@ class Loop:
         if settings.val is not None or needs.held_out != "none":
             task, held = with_held_out(task, needs, settings, val, mixed(settings.seed, HELD))
         size = task.data.n if needs.full_batch else settings.batch_size
-        plan = Plan(settings.epochs, task.data.steps(size), size)
+        plan = Plan(settings.epochs, task.data.steps(size), size, settings.to_convergence)
         if needs.full_batch and plan.steps_per_epoch > 1:
             raise ValueError(
                 f"{settings.method.name} takes all data in one step, but the DataLoader makes {plan.steps_per_epoch} "

@@ -24,6 +24,7 @@ class FitSettings:
     """The arguments of a fit, but for model, data and callbacks.
 
     ``val`` is a share of the data, None, or `DATA`. ``scaling`` is that of a posterior which is the prior.
+    ``to_convergence``: whether ``epochs`` are the default, and not what the user asked for.
     """
 
     method: Method
@@ -36,6 +37,7 @@ class FitSettings:
     val: float | str | None
     autocast: str | None = None
     scaling: Scaling | None = None
+    to_convergence: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0)):
