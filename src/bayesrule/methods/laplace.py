@@ -17,7 +17,7 @@ from bayesrule.data import Batch
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
-from bayesrule.methods.expansion import BATCH, WEIGHTS, Expansion, check_prior, renoised, scaled
+from bayesrule.methods.expansion import BATCH, WEIGHTS, Expansion, check_prior, scaled
 from bayesrule.methods.point import PointLearner
 from bayesrule.naming import to_spec, unknown
 from bayesrule.optim import Group
@@ -31,9 +31,8 @@ TUNE = ("evidence", "held-out", "nothing")
 FEW = 4096  # weights, of which a dense matrix is no trouble
 ROUNDS = 4  # of tuning by evidence, each followed by steps to the mode of the prior that was found
 SMALL = 512  # weights up to which a round costs next to nothing, and there may be four times as many
-STEPS = 6  # of Newton to a mode
+STEPS = 6  # of Newton with one curvature
 NEAR = 0.05  # posterior deviations off the mode that do not matter
-SETTLED = 0.01  # change of the log of a factor that does not matter
 
 
 @dataclass(frozen=True)
@@ -199,29 +198,51 @@ class LaplaceLearner(Learner):
     def _by_evidence(self, here: Expansion) -> Posterior:
         """Under the prior and the noise of the largest evidence, at the mode that belongs to them.
 
-        Another prior has another mode, and another mode another prior: in turns, until both stay or `ROUNDS` are over
-        (MacKay 1992). A module that is taken as it is stays where it is.
+        Another prior has another mode, and another mode another prior: in turns, until both stay, `ROUNDS` are over
+        (MacKay 1992), or as many passes over the data were taken as by the training. A module that is taken as it is
+        stays where it is.
         """
+        passes = self._passes()
         rounds = ROUNDS if sum(here.evidence.sizes.values()) > SMALL else 4 * ROUNDS
-        for moves in range(rounds):
+        for _ in range(rounds):
             tuning = here.evidence.tuned(self._grouping)
-            change = max(abs(float(t.log())) for t in (tuning.noise, *tuning.variances.values()))
-            if self.base.steps == 0 or (moves and change < SETTLED):
+            there = here.retuned(tuning)
+            nearer = self._nearer(there, passes)
+            if nearer is there:
                 return here.under(tuning)
-            prior = scaled(here.prior, self.base.parameters, tuning)
-            here = self._at_mode(self._expansion(here.network, renoised(here.likelihood, tuning), prior))
+            here = nearer
         return here.under(here.evidence.tuned(self._grouping))
 
     def _at_mode(self, here: Expansion) -> Expansion:
-        """The expansion about the mode under the same prior and noise, or as near as a few steps of Newton come."""
-        for _ in range(STEPS):
-            if here.off_mode <= NEAR:
+        """The expansion about the mode under the same prior and noise, or as near as the passes that there are come."""
+        passes = self._passes()
+        for _ in range(ROUNDS):
+            nearer = self._nearer(here, passes)
+            if nearer is here:
                 break
-            network = here.newton_step()
-            if network is here.network:  # no step makes the loss fall
-                break
-            here = self._expansion(network, here.likelihood, here.prior)
+            here = nearer
         return here
+
+    def _passes(self) -> Passes:
+        """As many as the training took; one for each backward pass that a curvature needs."""
+        task, method = self.base.task, self.method
+        columns = 1  # of a last layer, to which little goes back
+        if method.weights(self.base.parameters) != "last-layer":
+            exact = task.outputs(self.base.network, next(task.ordered(1)).x).numel()
+            columns = {"exact": exact, "sampled": method.samples, "empirical": 1}[method.labels]
+        return Passes(self.base.steps // self.base.plan.steps_per_epoch, columns)
+
+    def _nearer(self, here: Expansion, passes: Passes) -> Expansion:
+        """A curvature further on the way to the mode; ``here``, if it is there or there is no way."""
+        if here.off_mode <= NEAR:
+            return here
+        near = max(NEAR / 2, here.off_mode / 10)  # there the curvature is another one, and with it the best prior
+        network, used = here.descended(min(STEPS, max(0, passes.left - passes.curvature)), near)
+        passes.left -= used
+        if network is here.network:
+            return here
+        passes.left -= passes.curvature
+        return self._expansion(network, here.likelihood, here.prior)
 
     def _point(self, network: nn.Module) -> Posterior:
         """One network, with the noise about it on all training data."""
@@ -268,6 +289,14 @@ class LaplaceLearner(Learner):
         """Undo `state_dict`."""
         self.base.load_state_dict(state["base"])
         self.base.prior = priors.from_spec(state["prior"]).resolve(self.base.network)
+
+
+@dataclass
+class Passes:
+    """Over the data: how many may still be taken, and how many a curvature counts for."""
+
+    left: int
+    curvature: int
 
 
 def _entropy(y: Tensor) -> Tensor:
