@@ -329,4 +329,4 @@ def _check_room(matrix: Structure) -> None:
     if isinstance(matrix, Dense):
         what = f"the posterior of {matrix.size:,} weights in a dense matrix, with its factors,"
         like = matrix.matrix.new_ones((), dtype=torch.float64)  # on the device that has to have the room
-        check_memory(what, 8 * matrix.size**2, like, "take structure='kronecker'")
+        check_memory(what, 4 * matrix.size**2, like, "take structure='kronecker'")

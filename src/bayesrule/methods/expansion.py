@@ -43,7 +43,8 @@ class Expansion:
     """−Σ log p(y|f_w)/η − log p(w) to second order about the weights of a network, with the curvature Λ₀ + G/η.
 
     ``found``: G of the weights that are uncertain, at the network's weights. ``predictive``: by the tangent with that
-    link, or by drawn `WEIGHTS`. ``known``: the data's share of loss and gradient, where it is known already.
+    link, or by drawn `WEIGHTS`. ``choice``: which weights, in which structure. ``known``: the data's share of loss and
+    gradient, where it is known already.
     """
 
     task: Task
@@ -52,6 +53,7 @@ class Expansion:
     likelihood: Likelihood
     found: Curvature
     predictive: str
+    choice: Mapping[str, str | list[str]]
     known: Point | None = None
 
     @cached_property
@@ -192,14 +194,13 @@ class Expansion:
         """
         some = subsample(held, ENOUGH)
         neutral = Tuning.neutral(self.evidence.sizes, self.evidence.device)
-        plain = best = self.matched(neutral, some)
-        before = highest = _log_prob(plain, some)
-        for power in POWERS:
-            there = self.matched(neutral, some, 10**power)
-            found = _log_prob(there, some)
+        before = highest = _log_prob(self.matched(neutral, some), some)
+        best = 1.0
+        for power in POWERS:  # one posterior at a time: each holds matrices of its own
+            found = _log_prob(self.matched(neutral, some, 10**power), some)
             if found > highest:
-                best, highest = there, found
-        return best if highest - before > math.log(ODDS) else plain
+                best, highest = 10**power, found
+        return self.matched(neutral, some, best if highest - before > math.log(ODDS) else 1.0)
 
     def matched(self, tuning: Tuning, held: Batch, spread: float = 1.0) -> Posterior:
         """Under these factors and the noise of held-out data, by which the curvature counts too."""
@@ -228,6 +229,7 @@ class Expansion:
             spread=spread,
             off_mode=self._off_mode_under(tuning, precision),
             fallbacks=dict(self.found.fallbacks),
+            **self.choice,
         )
         rest = {name: p for name, p in modules.parameters(self.network).items() if name not in self.weights}
         fixed = modules.copies(rest | dict(self.network.named_buffers()))
