@@ -1,4 +1,4 @@
-"""What a fit says it will need, against what a process of its own is seen to use; and what is refused before training."""
+"""What a fit says it will need against what a process is seen to use; and what is refused before training."""
 
 import subprocess
 import sys
