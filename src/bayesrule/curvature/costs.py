@@ -119,9 +119,9 @@ class Footprint:
 def peak(blocks: Sequence[Block], footprint: Footprint, batch: int) -> int:
     """Bytes that the sums of these blocks, and then the Gaussian, take at most."""
     item = max(block.item for block in blocks)
-    adding = sum(block.sums() for block in blocks)
+    adding = sum(block.sums() for block in blocks) + _written(blocks, footprint, batch, item)
     settling = sum(block.kept() for block in blocks) + max(block.working() for block in blocks)
-    return max(adding, settling) + _written(blocks, footprint, batch, item) + footprint.bytes(batch, item)
+    return max(adding, settling) + footprint.bytes(batch, item)
 
 
 def _written(blocks: Sequence[Block], footprint: Footprint, batch: int, item: int) -> int:
