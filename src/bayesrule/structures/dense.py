@@ -151,6 +151,7 @@ def check_symmetric(what: str, matrix: Tensor) -> None:
     ValueError: M must be symmetric, but [0, 1] is 2 and [1, 0] is 3; is it a transposed or unfinished sum?
     """
     check_square(what, matrix)
+    matrix = matrix.detach()
     # A few rows at a time: P² numbers are many, and a copy of them may be more than there is room for.
     rows = max(1, ROWS // max(1, len(matrix)))
     largest = max((float(part.abs().max()) for part in torch.split(matrix, rows) if part.numel()), default=0.0)
