@@ -216,4 +216,4 @@ def test_a_likelihood_without_a_second_derivative_is_refused():
 def test_a_matrix_that_is_too_large_is_refused():
     model = nn.Sequential(nn.Linear(2, 100_000), nn.ReLU(), nn.Linear(100_000, 2))
     with pytest.raises(MemoryError, match=r"only .* GB are free: .*structure='kronecker' or 'diagonal'"):
-        br.fit(model, br.data.moons(n=20, seed=0), Laplace("all"), epochs=0)
+        br.fit(model, br.data.moons(n=20, seed=0), Laplace("all", "dense"), epochs=0)

@@ -5,7 +5,7 @@ from bayesrule.curvature.general import ONE_AT_A_TIME
 from bayesrule.curvature.ggn import Curvature, curvature
 from bayesrule.curvature.jacobians import example_gradients, jacobians
 from bayesrule.curvature.limits import check_memory, check_outputs
-from bayesrule.curvature.plans import STRUCTURES, StructureName, Subset, chosen, last_layer
+from bayesrule.curvature.plans import STRUCTURES, Bill, StructureName, Subset, bill, chosen, last_layer
 from bayesrule.curvature.propagation import propagate
 from bayesrule.curvature.roots import LABELS, Labels
 from bayesrule.curvature.squares import SquaredGradients
@@ -14,6 +14,7 @@ __all__ = [
     "LABELS",
     "ONE_AT_A_TIME",
     "STRUCTURES",
+    "Bill",
     "Curvature",
     "Evidence",
     "Grouping",
@@ -23,6 +24,7 @@ __all__ = [
     "StructureName",
     "Subset",
     "Tuning",
+    "bill",
     "check_memory",
     "check_outputs",
     "chosen",

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from bayesrule import structures
 from bayesrule.curvature import roots
+from bayesrule.curvature.costs import check_sums
 from bayesrule.curvature.heads import Head, head
 from bayesrule.curvature.parts import Part
-from bayesrule.curvature.plans import STRUCTURES, StructureName, Subset, chosen, plan
+from bayesrule.curvature.plans import STRUCTURES, StructureName, Subset, chosen, part_of, plan
 from bayesrule.curvature.roots import LABELS, Labels
 from bayesrule.curvature.sketch import Sketch
 from bayesrule.curvature.watched import Watched
@@ -142,11 +143,12 @@ class _Sums:
 
     def _start(self, outputs: Tensor) -> None:
         """Now that there is a pass, the blocks are known."""
-        dense = self.structure == "dense"
-        if dense and head(self.watched, outputs) is not None:
+        blocks, self.fallbacks = plan(self.structure, self.rank, self.watched)
+        check_sums(blocks, outputs.device)
+        if self.structure == "dense" and head(self.watched, outputs) is not None:
             self.head = Head(self.watched.parameters)
         else:
-            self.parts, self.fallbacks = plan(self.structure, self.rank, self.watched)
+            self.parts = [part_of(block) for block in blocks]
 
     def _columns(
         self, f: Tensor, y: Tensor, labels: Labels, samples: int, generator: torch.Generator | None

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule.curvature.forms import wide
-from bayesrule.curvature.limits import check_memory
 from bayesrule.curvature.parts import check_finite, zeros
 from bayesrule.curvature.records import Use
 from bayesrule.curvature.rules import separates
@@ -73,9 +72,6 @@ class Head:
         self.bias, (self.width, self.inputs) = bool(bias), weight.shape
         self.pairs = [(c, d) for c in range(self.width) for d in range(c, self.width)]
         side = self.inputs + self.bias
-        what = f"the dense curvature of {self.width * side:,} parameters of a last layer"
-        numbers = (self.width * side) ** 2 + len(self.pairs) * side**2
-        check_memory(what, numbers, weight, "take structure='kronecker' or 'diagonal'")
         self.sums = zeros(weight, len(self.pairs), side, side)
         self._waiting: list[tuple[Tensor, Tensor]] = []
 

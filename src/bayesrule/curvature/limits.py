@@ -53,7 +53,12 @@ def check_memory(what: str, numbers: int, like: Tensor, instead: str) -> None:
     Traceback (most recent call last):
     MemoryError: a matrix needs 4,000,000.0 GB, but only ... GB are free: take a smaller one
     """
-    need, limit = numbers * max(4, like.element_size()), free(like.device)
+    check_bytes(what, numbers * max(4, like.element_size()), like.device, instead)
+
+
+def check_bytes(what: str, need: int, device: torch.device, instead: str) -> None:
+    """The same for bytes on a device."""
+    limit = free(device)
     if need > limit:
         raise MemoryError(f"{what} needs {need / 1e9:,.1f} GB, but only {limit / 1e9:,.1f} GB are free: {instead}")
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
 from bayesrule import modules
 from bayesrule.curvature import parts
-from bayesrule.curvature.limits import check_memory
+from bayesrule.curvature.costs import Block, Footprint, described, instead, peak
+from bayesrule.curvature.heads import head
+from bayesrule.curvature.limits import check_bytes
 from bayesrule.curvature.parts import Part
 from bayesrule.curvature.recorder import Owner, parameter_owners
+from bayesrule.curvature.records import tensors
 from bayesrule.curvature.rules import separates
 from bayesrule.curvature.sketch import Sketch
 from bayesrule.curvature.watched import Watched, unshaped
@@ -25,7 +30,6 @@ Subset = Literal["all", "last-layer"] | Sequence[str]
 """The weights that take part: all, those of the last layer, or those named, by parameter or by layer."""
 DENSE_UP_TO = 1024
 """A layer without a Kronecker form gets a dense block up to so many numbers, and a diagonal above."""
-_SMALLER = "take structure='kronecker' or 'diagonal', or fewer parameters: subset='last-layer'"
 
 
 def select(model: nn.Module, names: Sequence[str]) -> list[str]:
@@ -88,27 +92,92 @@ def chosen(model: nn.Module, x: Inputs, subset: Subset) -> list[str]:
     return names
 
 
-def plan(structure: StructureName, rank: int, watched: Watched) -> tuple[list[Part | Sketch], dict[str, str]]:
-    """What is to be added up, given a pass through the model; and the layers that fell back."""
-    if structure == "diagonal":
-        return [parts.diagonal(watched.parameters)], {}
-    if structure == "lowrank":
-        return [Sketch(watched.parameters, rank)], {}
-    if structure == "dense":
-        size = sum(p.numel() for p in watched.parameters.values())
-        like = next(iter(watched.parameters.values()))
-        check_memory(f"the dense curvature of {size:,} parameters", size**2, like, _SMALLER)
-        return [parts.dense(watched.parameters)], {}
+def plan(structure: StructureName, rank: int, watched: Watched) -> tuple[list[Block], dict[str, str]]:
+    """The blocks that are to be filled, given a pass through the model; and the layers that fell back."""
+    if structure != "kronecker":
+        return [Block(structure, watched.parameters, rank=rank)], {}
     return _kronecker(watched)
 
 
-def _kronecker(watched: Watched) -> tuple[list[Part | Sketch], dict[str, str]]:
-    """A part for each layer, by its kind and by its use in the last pass."""
+def part_of(block: Block) -> Part | Sketch:
+    """A block that is to be filled, of zeros."""
+    if block.structure == "lowrank":
+        return Sketch(block)
+    if block.structure == "kronecker":
+        return parts.kronecker(block.layer, block.parameters)
+    if block.structure == "dense":
+        return parts.dense(block.parameters)
+    return parts.diagonal(block.parameters)
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a curvature and the Gaussian that is made of it will take, before either is begun.
+
+    ``columns``: gradients of an example that are added up; half of one for a last layer, which needs none. ``before``:
+    bytes that are taken, and given back, before the sums are begun.
+    """
+
+    blocks: list[Block]
+    footprint: Footprint
+    columns: float
+    before: int = 0
+
+    def memory(self, examples: int) -> int:
+        """Bytes at most, with so many examples at a time."""
+        return max(self.before, peak(self.blocks, self.footprint, examples))
+
+    def operations(self, examples: int) -> float:
+        """Of sums over so many examples, and of factors and eigenvalues; those of the passes themselves not counted."""
+        return sum(block.operations(examples, self.columns) for block in self.blocks)
+
+    def check(self, examples: int, device: torch.device) -> None:
+        """An error that says what to take instead, if there is no room for so many examples at a time."""
+        what = f"the {described(self.blocks)} with evidence and posterior"
+        check_bytes(what, self.memory(examples), device, instead(self.blocks))
+
+
+def bill(
+    model: nn.Module, x: Inputs, structure: StructureName, subset: Subset, columns: int | None = None, rank: int = 32
+) -> Bill:
+    """For a model, given some inputs; ``columns`` of each example, None for as many as it has outputs.
+
+    >>> found = bill(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), torch.zeros(5, 2), "dense", "all")
+    >>> [(block.structure, block.size) for block in found.blocks], found.columns
+    ([('dense', 13)], 1)
+    """
+    watched = Watched(model, chosen(model, x, subset))
+    activations = 0
+
+    def count(layer: nn.Module, args: object, output: object) -> None:
+        nonlocal activations
+        activations += sum(t.numel() for t in tensors(output))
+
+    leaves = [layer for layer in watched.model.modules() if not list(layer.children())]
+    handles = [layer.register_forward_hook(count) for layer in leaves]
+    try:
+        outputs = watched.run(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    examples = len(outputs)
+    given = outputs.numel() // examples if columns is None else columns
+    gradients = sum(watch.numbers for watch in watched.watches.values()) // examples
+    weights = sum(p.numel() for p in watched.model.parameters())
+    alone = structure == "dense" and head(watched, outputs) is not None
+    blocks, _ = plan(structure, rank, watched)
+    if alone:  # no gradients are formed, and each pair of outputs takes a product once
+        return Bill(blocks, Footprint(activations // examples, 0, 0, weights), 0.5)
+    return Bill(blocks, Footprint(activations // examples, gradients, given, weights), given)
+
+
+def _kronecker(watched: Watched) -> tuple[list[Block], dict[str, str]]:
+    """A block for each layer, by its kind and by its use in the last pass."""
     names = {id(p): name for name, p in watched.parameters.items()}
     count: Counter[str] = Counter()
     for use in watched.uses:
         count.update(watched.names(use).values())
-    found: list[Part | Sketch] = []
+    found: list[Block] = []
     fallbacks: dict[str, str] = {}
     taken: set[str] = set()
     for owner in parameter_owners(watched.model):
@@ -122,13 +191,13 @@ def _kronecker(watched: Watched) -> tuple[list[Part | Sketch], dict[str, str]]:
             continue
         why = _why_not(owner, own, count, watched)
         if why is None:
-            found.append(_factors(owner, own))
+            found.append(Block("kronecker", own, owner.name))
             continue
-        instead, make = "dense", parts.dense
+        kind = "dense"
         if sum(p.numel() for p in own.values()) > DENSE_UP_TO:
-            instead, make = "diagonal", parts.diagonal
-        found += map(make, _runs(own, watched.parameters))
-        fallbacks[owner.name] = f"{instead}: {why}"
+            kind = "diagonal"
+        found += [Block(kind, run, owner.name) for run in _runs(own, watched.parameters)]
+        fallbacks[owner.name] = f"{kind}: {why}"
     return found, fallbacks
 
 
@@ -149,14 +218,6 @@ def _runs(own: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> list[d
             found[-1][name] = p
         follows = name in own
     return found
-
-
-def _factors(owner: Owner, own: Mapping[str, Tensor]) -> Part:
-    weight = next(iter(own.values()))
-    rows, columns = len(weight), weight[0].numel()
-    what = f"the Kronecker factors of {owner}, {rows:,}² and {columns:,}² numbers,"
-    check_memory(what, rows**2 + columns**2, weight, "take structure='diagonal', or leave the layer out by name")
-    return parts.kronecker(owner.name, own)
 
 
 def _why_not(owner: Owner, own: Mapping[str, Tensor], count: Counter[str], watched: Watched) -> str | None:

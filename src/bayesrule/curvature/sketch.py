@@ -10,34 +10,24 @@ the diagonal is kept: directions that were not found are not flat.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
-from torch import Tensor
 
+from bayesrule.curvature.costs import Block
 from bayesrule.curvature.forms import pieces
-from bayesrule.curvature.limits import check_memory
 from bayesrule.curvature.parts import add_squares, check_finite, gradients, zeros
 from bayesrule.curvature.watched import Columns
 from bayesrule.structures import LowRank
 
-MORE = 2
-"""Random vectors for each direction that is kept: the more, the closer."""
-
 
 class Sketch:
-    """The ``rank`` stiffest directions of Σ_k Σ_i g_ik g_ikᵀ.
+    """The stiffest directions of Σ_k Σ_i g_ik g_ikᵀ, as many as the rank of the block.
 
     The random vectors are the same in every run; 4·P·S operations for each gradient.
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], rank: int) -> None:
-        self.parameters, self.rank = parameters, rank
-        like = next(iter(parameters.values()))
-        size = sum(p.numel() for p in parameters.values())
-        width = min(MORE * rank, size)
-        what = f"{width} random vectors of {size:,} numbers, and what is made of them,"
-        check_memory(what, 8 * size * width, like, "take a lower rank, or structure='diagonal'")
+    def __init__(self, block: Block) -> None:
+        self.parameters, self.rank = block.parameters, block.rank
+        like, size, width = next(iter(block.parameters.values())), block.size, block.width
         draws = torch.randn(size, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         self.probes = torch.linalg.qr(draws).Q.to(zeros(like))
         self.images = torch.zeros_like(self.probes)

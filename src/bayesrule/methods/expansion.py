@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,12 +31,20 @@ ODDS = 20  # by which held-out data must be more probable before the covariance 
 POWERS = (-3.0, -2.0, -1.5, -1.0, -0.75, -0.5, -0.25, 0.25, 0.5, 1.0)  # of 10: factors tried on the covariance
 
 
+class Point(NamedTuple):
+    """A loss and its gradient in the weights that are uncertain."""
+
+    loss: float
+    slope: Tensor
+
+
 @dataclass(frozen=True, eq=False)
 class Expansion:
     """−Σ log p(y|f_w)/η − log p(w) to second order about the weights of a network, with the curvature Λ₀ + G/η.
 
     ``found``: G of the weights that are uncertain, at the network's weights. ``predictive``: by the tangent with that
-    link, or by drawn `WEIGHTS`.
+    link, or by drawn `WEIGHTS`. ``choice``: which weights, in which structure. ``known``: the data's share of loss and
+    gradient, where it is known already.
     """
 
     task: Task
@@ -44,6 +53,8 @@ class Expansion:
     likelihood: Likelihood
     found: Curvature
     predictive: str
+    choice: Mapping[str, str | list[str]]
+    known: Point | None = None
 
     @cached_property
     def weights(self) -> Parameters:
@@ -65,30 +76,69 @@ class Expansion:
         The network itself, if there is none in `HALVINGS`. All of it is a function of the data in their own order, so
         that every process takes the same step.
         """
-        here = self._loss(self.network)
-        step = self._step
-        start = modules.flatten(self.weights).detach().double()
-        other = modules.twin(self.network)
-        moving = modules.parameters(other)
+        here = self._whole(self.network, self._data).loss
         for halvings in range(HALVINGS):
-            there = modules.unflatten(start - step / 2**halvings, self.weights)
-            with torch.no_grad():
-                for name, w in there.items():
-                    moving[name].copy_(w)
+            other = self._moved(self.network, self._step / 2**halvings)
             # A loss of NaN is not less than anything: such a step is halved like one that is too long.
             if self._loss(other) <= here:
                 return other
         return self.network
 
+    def descended(self, passes: int, near: float) -> tuple[nn.Module, int]:
+        """A network nearer to the mode, by Newton's steps that all have the curvature at *this* network.
+
+        Each is one pass over the data, for the loss and its gradient where it leads to; one after which the loss is
+        larger is not taken, and those that follow are half as long. They end where the mode is ``near`` posterior
+        deviations away. Also gives the passes that were used; the network itself, if no step made the loss fall.
+        """
+        network, here, length = self.network, self._whole(self.network, self._data), 1.0
+        for used in range(passes):
+            step = self._as_it_is.solve(here.slope)
+            if _deviations(here.slope, step) <= near:
+                return network, used
+            other = self._moved(network, length * step)
+            there = self._whole(other, self._data_at(other))
+            if there.loss <= here.loss:  # not so for NaN
+                network, here, length = other, there, min(1.0, 2 * length)
+            else:
+                length /= 2
+        return network, passes
+
+    def retuned(self, tuning: Tuning) -> Expansion:
+        """About the same network, under the prior and the noise of a tuning: all follows without the data."""
+        prior = scaled(self.prior, modules.parameters(self.network), tuning)
+        known = self._data_under(tuning)
+        if not self.likelihood.unknowns():
+            return replace(self, prior=prior, known=known)
+        loss = known.loss * self.task.temperature
+        found = replace(self.found, matrix=self.found.matrix * float(1 / tuning.noise), loss=loss)
+        return replace(self, prior=prior, known=known, likelihood=renoised(self.likelihood, tuning), found=found)
+
+    def _data_under(self, tuning: Tuning) -> Point:
+        """The data's share of loss and gradient under the noise of a tuning."""
+        loss = float(self.evidence.scatter.at(tuning.noise)) / self.task.temperature
+        return Point(loss, self._data.slope / tuning.noise)
+
     @cached_property
     def off_mode(self) -> float:
         """√(∇ᵀ(Λ₀ + G/η)⁻¹∇): how many posterior deviations the weights are off the mode, to second order."""
-        return float(torch.dot(self._slope, self._step).clamp(min=0).sqrt())
+        return _deviations(self._whole(self.network, self._data).slope, self._step)
 
     @cached_property
     def _step(self) -> Tensor:
         """(Λ₀ + G/η)⁻¹∇."""
-        return self._as_it_is.solve(self._slope)
+        return self._as_it_is.solve(self._whole(self.network, self._data).slope)
+
+    def _moved(self, network: nn.Module, step: Tensor) -> nn.Module:
+        """A copy of a network like this one with the uncertain weights at w − step."""
+        other = modules.twin(network)
+        moving = modules.parameters(other)
+        own = {name: moving[name] for name in self.weights}
+        there = modules.unflatten(modules.flatten(own).detach().double() - step, own)
+        with torch.no_grad():
+            for name, w in there.items():
+                moving[name].copy_(w)
+        return other
 
     @torch.no_grad()
     def _loss(self, network: nn.Module) -> float:
@@ -98,17 +148,27 @@ class Expansion:
         return total + 0.5 * float(torch.dot(offset, pull))
 
     @cached_property
-    def _slope(self) -> Tensor:
-        """The gradient of the loss in the weights that are uncertain, at this network: flat, in float64."""
-        weights = list(self.weights.values())
-        every = modules.parameters(self.network)
-        _, pull = self._pull(self.network)
-        pulls = modules.unflatten(pull, every)
-        slope = modules.flatten({name: pulls[name] for name in self.weights})
-        for loss in self._losses(self.network):
+    def _data(self) -> Point:
+        """The data's share of loss and gradient at this network."""
+        return self.known or self._data_at(self.network)
+
+    def _data_at(self, network: nn.Module) -> Point:
+        """−Σ log p(y|f)/η, and its gradient in the weights that are uncertain: flat, in float64."""
+        every = modules.parameters(network)
+        weights = [every[name] for name in self.weights]
+        total, slope = 0.0, torch.zeros_like(modules.flatten(self.weights), dtype=torch.float64, requires_grad=False)
+        for loss in self._losses(network):
             parts = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-            slope = slope + torch.cat([part.reshape(-1) for part in parts])
-        return slope
+            slope += torch.cat([part.reshape(-1) for part in parts])
+            total += float(loss.detach())
+        return Point(total, slope)
+
+    def _whole(self, network: nn.Module, data: Point) -> Point:
+        """Loss and gradient with those of the prior."""
+        offset, pull = self._pull(network)
+        pulls = modules.unflatten(pull, modules.parameters(network))
+        own = modules.flatten({name: pulls[name] for name in self.weights})
+        return Point(data.loss + 0.5 * float(torch.dot(offset, pull)), data.slope + own)
 
     def _losses(self, network: nn.Module) -> Iterator[Tensor]:
         """−Σ log p(y|f)/η of one batch after the other; BatchNorm's statistics stay, as they do in the curvature."""
@@ -134,14 +194,13 @@ class Expansion:
         """
         some = subsample(held, ENOUGH)
         neutral = Tuning.neutral(self.evidence.sizes, self.evidence.device)
-        plain = best = self.matched(neutral, some)
-        before = highest = _log_prob(plain, some)
-        for power in POWERS:
-            there = self.matched(neutral, some, 10**power)
-            found = _log_prob(there, some)
+        before = highest = _log_prob(self.matched(neutral, some), some)
+        best = 1.0
+        for power in POWERS:  # one posterior at a time: each holds matrices of its own
+            found = _log_prob(self.matched(neutral, some, 10**power), some)
             if found > highest:
-                best, highest = there, found
-        return best if highest - before > math.log(ODDS) else plain
+                best, highest = 10**power, found
+        return self.matched(neutral, some, best if highest - before > math.log(ODDS) else 1.0)
 
     def matched(self, tuning: Tuning, held: Batch, spread: float = 1.0) -> Posterior:
         """Under these factors and the noise of held-out data, by which the curvature counts too."""
@@ -161,19 +220,20 @@ class Expansion:
         ``spread``: a factor on its covariance that was chosen by predictions of held-out data. It says how sure to be,
         not what was believed of the weights, so that a prior for other data is to do without it.
         """
+        mean, precision = modules.copies(self.weights), self._precision(tuning)
         about = context(
             self.task,
             renoised(self.likelihood, tuning),
             log_evidence=float(self.evidence.log(tuning)) - units(self.task),
             prior_scale=self.evidence.prior_scales(tuning),
             spread=spread,
-            off_mode=self.off_mode,
+            off_mode=self._off_mode_under(tuning, precision),
             fallbacks=dict(self.found.fallbacks),
+            **self.choice,
         )
         rest = {name: p for name, p in modules.parameters(self.network).items() if name not in self.weights}
         fixed = modules.copies(rest | dict(self.network.named_buffers()))
         beside = Structured(*self.prior.gaussian(rest)) if rest else None  # what the subset leaves out keeps its prior
-        mean, precision = modules.copies(self.weights), self._precision(tuning)
         if spread != 1:
             precision = precision * (1 / spread)
         if self.predictive == WEIGHTS:
@@ -182,12 +242,28 @@ class Expansion:
 
     def _precision(self, tuning: Tuning) -> Structure:
         """That under these factors; the one that is asked for again and again is kept, with its factors."""
-        unit = all(float(t) == 1 for t in (tuning.noise, *tuning.variances.values()))
-        return self._as_it_is if unit else self.evidence.precision(tuning)
+        return self._as_it_is if _neutral(tuning) else self.evidence.precision(tuning)
+
+    def _off_mode_under(self, tuning: Tuning, precision: Structure) -> float:
+        """How many posterior deviations the weights are off the mode that belongs to a tuning."""
+        if _neutral(tuning):
+            return self.off_mode
+        there = replace(self, prior=scaled(self.prior, modules.parameters(self.network), tuning))
+        slope = there._whole(self.network, self._data_under(tuning)).slope
+        return _deviations(slope, precision.solve(slope))
 
     @cached_property
     def _as_it_is(self) -> Structure:
         return self.evidence.precision()
+
+
+def _neutral(tuning: Tuning) -> bool:
+    return all(float(t) == 1 for t in (tuning.noise, *tuning.variances.values()))
+
+
+def _deviations(slope: Tensor, step: Tensor) -> float:
+    """√(∇ᵀΛ⁻¹∇) from ∇ and Λ⁻¹∇."""
+    return float(torch.dot(slope, step).clamp(min=0).sqrt())
 
 
 def _log_prob(posterior: Posterior, held: Batch) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import ClassVar, cast, get_args
 
@@ -12,12 +12,24 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import modules, priors
-from bayesrule.curvature import LABELS, STRUCTURES, Grouping, Labels, StructureName, Subset, Tuning, chosen, curvature
-from bayesrule.data import Batch
+from bayesrule.curvature import (
+    LABELS,
+    STRUCTURES,
+    Bill,
+    Grouping,
+    Labels,
+    StructureName,
+    Subset,
+    Tuning,
+    bill,
+    curvature,
+    last_layer,
+)
+from bayesrule.data import Batch, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
-from bayesrule.methods.expansion import BATCH, WEIGHTS, Expansion, check_prior, renoised, scaled
+from bayesrule.methods.expansion import BATCH, WEIGHTS, Expansion, check_prior, scaled
 from bayesrule.methods.point import PointLearner
 from bayesrule.naming import to_spec, unknown
 from bayesrule.optim import Group
@@ -28,12 +40,14 @@ from bayesrule.seeds import Noise
 from bayesrule.task import Task
 
 TUNE = ("evidence", "held-out", "nothing")
-FEW = 4096  # weights, of which a dense matrix is no trouble
+FEW = 4096  # weights up to which all of them may be uncertain where nobody says which
+BUDGET = 1.5e11  # operations that a structure may take where nobody says which: some seconds on one core
+MODEST = 10**9  # bytes that it may take
+BY_COST: tuple[StructureName, ...] = ("dense", "kronecker", "diagonal")  # each keeps less than the one before
 ROUNDS = 4  # of tuning by evidence, each followed by steps to the mode of the prior that was found
 SMALL = 512  # weights up to which a round costs next to nothing, and there may be four times as many
-STEPS = 6  # of Newton to a mode
+STEPS = 6  # of Newton with one curvature
 NEAR = 0.05  # posterior deviations off the mode that do not matter
-SETTLED = 0.01  # change of the log of a factor that does not matter
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,9 @@ class Laplace(Method):
 
     ``subset``: the weights that are uncertain, ``"all"``, ``"last-layer"``, or names of parameters or layers; None:
     all where they are at most 4096, those of the last layer otherwise. ``structure``: of G, ``"diagonal"``,
-    ``"kronecker"``, ``"lowrank"`` or ``"dense"``. ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
+    ``"kronecker"``, ``"lowrank"`` or ``"dense"``; None: dense where that takes at most 1.5e11 operations and 1 GB, else
+    Kronecker products where these do, else diagonal; where both are None, a dense matrix of the last layer comes before
+    other structures of all weights. ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
     `br.curvature.curvature`. ``samples``: draws of labels where they are sampled. ``tune``: what settles how wide q is.
     The ``"evidence"`` tunes the prior's precision and the noise, and moves w* to the mode under them; ``"held-out"``
     data a factor on q's covariance, and the noise, under the prior as it is; or ``"nothing"``. None: held-out data
@@ -64,7 +80,7 @@ class Laplace(Method):
     summary: ClassVar[str] = "a Gaussian about the mode, as wide as the loss is flat"
     post_hoc: ClassVar[bool] = True
     subset: str | tuple[str, ...] | None = None
-    structure: str = "dense"
+    structure: str | None = None
     labels: str = "exact"
     samples: int = 1
     tune: str | None = None
@@ -76,7 +92,7 @@ class Laplace(Method):
     newton: int = 0
 
     def __post_init__(self) -> None:
-        _one_of("structure", self.structure, STRUCTURES)
+        _one_of("structure", self.structure or STRUCTURES[0], STRUCTURES)
         _one_of("labels", self.labels, LABELS)
         _one_of("tune", self.tune or TUNE[0], TUNE)
         _one_of("precision", self.precision, get_args(Grouping))
@@ -111,10 +127,13 @@ class Laplace(Method):
             check_link(self.predictive, task.likelihood)
         if self.labels == "empirical" and task.likelihood.unknowns():
             raise ValueError("labels='empirical' needs a known noise, such as br.likelihoods.Gaussian(0.1)")
-        chosen(task.model, next(task.ordered(1)).x, self.weights(task.parameters()))
         asked = self.tune in ("evidence", "held-out") or (self.tune_every and not task.prior.learnt)
         check_prior(task.prior, task.parameters(), cast(Grouping, self.precision) if asked else None)
-        return LaplaceLearner(self, PointLearner(task, plan, Group(lr=self.lr)), noise)
+        method, needed = self._settled(task)
+        if plan.epochs == 0:
+            needed = replace(needed, before=_of_a_look(task))
+        needed.check(min(BATCH, task.data.n), task.device)
+        return LaplaceLearner(method, PointLearner(task, plan, Group(lr=self.lr)), noise, needed)
 
     def needs(self, task: Task, epochs: int) -> Needs:
         """The evidence needs no data beside those of the training, and a trained module has seen them all."""
@@ -126,12 +145,35 @@ class Laplace(Method):
             return super().needs(task, epochs)
         return Needs("optional" if epochs > 0 and self.tunes_on_held_out(task) else "none")
 
-    def weights(self, parameters: Mapping[str, Tensor]) -> Subset:
-        """The subset, if it is given or not."""
+    def _settled(self, task: Task) -> tuple[Laplace, Bill]:
+        """With subset and structure chosen where they are None, and what these will take.
+
+        The first that is cheap, of those that keep less and less; the last in any case. It depends on the shapes and on
+        the number of examples alone, so that it is the same on every machine and in every process.
+        """
+        x = next(task.ordered(1)).x
+        columns = {"exact": None, "sampled": self.samples, "empirical": 1}[self.labels]
+        for subset, structure in self._candidates(task):
+            found = bill(task.model, x, structure, subset, columns, self.rank)
+            cheap = found.operations(task.data.n) <= BUDGET and found.memory(min(BATCH, task.data.n)) <= MODEST
+            if self.structure is not None or cheap:
+                break
+        names = subset if isinstance(subset, str) else tuple(subset)
+        return replace(self, subset=names, structure=structure), found
+
+    def _candidates(self, task: Task) -> list[tuple[Subset, StructureName]]:
+        """Subsets and structures to choose from, the best first."""
+        structures = BY_COST if self.structure is None else (cast(StructureName, self.structure),)
         if self.subset is not None:
-            return self.subset
-        count = sum(p.numel() for p in parameters.values())
-        return "all" if count <= FEW else "last-layer"
+            return [(self.subset, structure) for structure in structures]
+        if sum(p.numel() for p in task.parameters().values()) > FEW:
+            return [("last-layer", structure) for structure in structures]
+        try:
+            last_layer(task.model, next(task.ordered(1)).x)
+        except ValueError:  # there is none
+            return [("all", structure) for structure in structures]
+        first, *others = structures
+        return [("all", first), ("last-layer", first), *[("last-layer", structure) for structure in others]]
 
     def tunes_on_held_out(self, task: Task) -> bool:
         """Whether held-out data tune the precision, if there are any."""
@@ -141,10 +183,10 @@ class Laplace(Method):
 
 
 class LaplaceLearner(Learner):
-    """A point learner, and what its end is worth."""
+    """A point learner, and what its end is worth; ``needed``: what that takes."""
 
-    def __init__(self, method: Laplace, base: PointLearner, noise: Noise) -> None:
-        self.method, self.base, self.noise = method, base, noise
+    def __init__(self, method: Laplace, base: PointLearner, noise: Noise, needed: Bill) -> None:
+        self.method, self.base, self.noise, self.needed = method, base, noise, needed
 
     def step(self, batch: Batch) -> Logs:
         """A step of the point learner; now and then the prior and the noise are settled anew."""
@@ -199,29 +241,53 @@ class LaplaceLearner(Learner):
     def _by_evidence(self, here: Expansion) -> Posterior:
         """Under the prior and the noise of the largest evidence, at the mode that belongs to them.
 
-        Another prior has another mode, and another mode another prior: in turns, until both stay or `ROUNDS` are over
-        (MacKay 1992). A module that is taken as it is stays where it is.
+        Another prior has another mode, and another mode another prior: in turns, until both stay, `ROUNDS` are over
+        (MacKay 1992), or as many passes over the data were taken as by the training. A module that is taken as it is
+        stays where it is.
         """
+        if self.base.steps == 0:
+            return here.under(here.evidence.tuned(self._grouping))
+        passes = self._passes()
         rounds = ROUNDS if sum(here.evidence.sizes.values()) > SMALL else 4 * ROUNDS
-        for moves in range(rounds):
+        for _ in range(rounds):
             tuning = here.evidence.tuned(self._grouping)
-            change = max(abs(float(t.log())) for t in (tuning.noise, *tuning.variances.values()))
-            if self.base.steps == 0 or (moves and change < SETTLED):
+            there = here.retuned(tuning)
+            nearer = self._nearer(there, passes)
+            arrived = nearer is there
+            del there  # with matrices that may be large
+            if arrived:
+                del nearer
                 return here.under(tuning)
-            prior = scaled(here.prior, self.base.parameters, tuning)
-            here = self._at_mode(self._expansion(here.network, renoised(here.likelihood, tuning), prior))
+            here = nearer
         return here.under(here.evidence.tuned(self._grouping))
 
     def _at_mode(self, here: Expansion) -> Expansion:
-        """The expansion about the mode under the same prior and noise, or as near as a few steps of Newton come."""
-        for _ in range(STEPS):
-            if here.off_mode <= NEAR:
+        """The expansion about the mode under the same prior and noise, or as near as the passes that there are come."""
+        passes = self._passes()
+        for _ in range(ROUNDS):
+            nearer = self._nearer(here, passes)
+            if nearer is here:
                 break
-            network = here.newton_step()
-            if network is here.network:  # no step makes the loss fall
-                break
-            here = self._expansion(network, here.likelihood, here.prior)
+            here = nearer
         return here
+
+    def _passes(self) -> Passes:
+        """As many as the training took; one for each backward pass that a curvature needs."""
+        # To a last layer little goes back.
+        columns = 1 if self.method.subset == "last-layer" else max(1, self.needed.footprint.columns)
+        return Passes(self.base.steps // self.base.plan.steps_per_epoch, columns)
+
+    def _nearer(self, here: Expansion, passes: Passes) -> Expansion:
+        """A curvature further on the way to the mode; ``here``, if it is there or there is no way."""
+        if here.off_mode <= NEAR:
+            return here
+        near = max(NEAR / 2, here.off_mode / 10)  # there the curvature is another one, and with it the best prior
+        network, used = here.descended(min(STEPS, max(0, passes.left - passes.curvature)), near)
+        passes.left -= used
+        if network is here.network:
+            return here
+        passes.left -= passes.curvature
+        return self._expansion(network, here.likelihood, here.prior)
 
     def _point(self, network: nn.Module) -> Posterior:
         """One network, with the noise about it on all training data."""
@@ -252,13 +318,19 @@ class LaplaceLearner(Learner):
             batches,
             likelihood,
             cast(StructureName, method.structure),
-            method.weights(self.base.parameters),
+            self._subset,
             cast(Labels, method.labels),
             method.samples,
             self.noise.shared,
             rank=method.rank,
         )
-        return Expansion(task, prior or self.base.prior, network, likelihood, found, method.predictive)
+        subset = self._subset if isinstance(self._subset, str) else list(self._subset)
+        choice = {"structure": str(method.structure), "subset": subset}
+        return Expansion(task, prior or self.base.prior, network, likelihood, found, method.predictive, choice)
+
+    @property
+    def _subset(self) -> Subset:
+        return cast(Subset, self.method.subset)
 
     def state_dict(self) -> Tree:
         """That of the point learner, and the prior as it was settled."""
@@ -268,6 +340,20 @@ class LaplaceLearner(Learner):
         """Undo `state_dict`."""
         self.base.load_state_dict(state["base"])
         self.base.prior = priors.from_spec(state["prior"]).resolve(self.base.network)
+
+
+def _of_a_look(task: Task) -> int:
+    """Bytes that a prediction of all training data takes, beside the data: a copy for the check that all are finite."""
+    one = sum(part.numel() * part.element_size() for _, part in inputs.named(next(task.ordered(1)).x))
+    return int(1.5 * task.data.n * one)
+
+
+@dataclass
+class Passes:
+    """Over the data: how many may still be taken, and how many a curvature counts for."""
+
+    left: int
+    curvature: int
 
 
 def _entropy(y: Tensor) -> Tensor:

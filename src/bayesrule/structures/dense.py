@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bayesrule.structures.base import Structure
 
+ROWS = 2**22  # numbers of a matrix that are looked at in one go
 ROUNDING = 1e-4  # of a matrix's largest entry or eigenvalue: more than this is not the rounding of float32
 
 
@@ -57,19 +58,19 @@ class Dense(Structure):
         precise = self.matrix.double()
         # In units in which the diagonal is one: weights of very different precisions then cost no digits, since the
         # condition number that is left is at most P times the smallest that any choice of units gives.
-        scale = precise.diagonal().clamp(min=torch.finfo(torch.float64).tiny).sqrt()
-        found, failure = torch.linalg.cholesky_ex(precise / scale[:, None] / scale)
+        # L does not depend on the units, so that no gradient goes through them, and the matrix is scaled in its place.
+        scale = precise.detach().diagonal().clamp(min=torch.finfo(torch.float64).tiny).sqrt()
+        found, failure = torch.linalg.cholesky_ex((precise / scale).div_(scale[:, None]))
         if int(failure):
             least = float(torch.linalg.eigvalsh(precise.detach())[0])
             rule = "the precision must be positive definite, but its smallest eigenvalue is"
             raise ValueError(f"{rule} {least:.3g}; add a prior, or more than {max(-least, 0):.3g} to its diagonal")
-        return (scale[:, None] * found).to(self.matrix.dtype)
+        return found.mul(scale[:, None]).to(self.matrix.dtype)
 
     @cached_property
     def variances(self) -> Tensor:
-        """Σ_i (L⁻¹)_ij²: O(P³)."""
-        identity = torch.eye(self.size, dtype=self.matrix.dtype, device=self.matrix.device)
-        return torch.linalg.solve_triangular(self.factor, identity, upper=False).square().sum(0)
+        """The diagonal of L⁻ᵀL⁻¹: O(P³)."""
+        return torch.cholesky_inverse(self.factor).diagonal().clone()  # a view would keep all P² numbers
 
     def multiply(self, v: Tensor) -> Tensor:
         """Λ v."""
@@ -150,14 +151,26 @@ def check_symmetric(what: str, matrix: Tensor) -> None:
     ValueError: M must be symmetric, but [0, 1] is 2 and [1, 0] is 3; is it a transposed or unfinished sum?
     """
     check_square(what, matrix)
-    if not bool(matrix.isfinite().all()):
-        row, column = (~matrix.isfinite()).nonzero()[0].tolist()
-        where = f"[{row}, {column}] is {float(matrix[row, column])}"
+    matrix = matrix.detach()
+    # A few rows at a time: P² numbers are many, and a copy of them may be more than there is room for.
+    rows = max(1, ROWS // max(1, len(matrix)))
+    largest = max((float(part.abs().max()) for part in torch.split(matrix, rows) if part.numel()), default=0.0)
+    for start in range(0, len(matrix), rows):
+        _check_rows(what, matrix, slice(start, start + rows), largest)
+
+
+def _check_rows(what: str, matrix: Tensor, rows: slice, largest: float) -> None:
+    """The same of some rows; ``largest``: of the absolute values of all entries."""
+    some = matrix[rows]
+    if not bool(some.isfinite().all()):
+        row, column = (~some.isfinite()).nonzero()[0].tolist()
+        where = f"[{rows.start + row}, {column}] is {float(some[row, column])}"
         raise ValueError(f"{what} must be finite, but {where}; are the network's weights and the data finite?")
     # A Cholesky factor reads one triangle only: of a matrix that is not symmetric it would be that of another one.
-    apart = (matrix - matrix.T).abs()
-    if bool(apart.max() > ROUNDING * matrix.abs().max()):
+    apart = (some - matrix[:, rows].T).abs()
+    if float(apart.max()) > ROUNDING * largest:
         row, column = divmod(int(apart.argmax()), len(matrix))
-        above, below = float(matrix[row, column]), float(matrix[column, row])
+        above, below = float(some[row, column]), float(matrix[column, rows.start + row])
+        row += rows.start
         entries = f"[{row}, {column}] is {above:.6g} and [{column}, {row}] is {below:.6g}"
         raise ValueError(f"{what} must be symmetric, but {entries}; is it a transposed or unfinished sum?")
