@@ -25,8 +25,8 @@ from bayesrule.task import Task
 Settings = dict[str, Any]
 
 LARGEST = 0.5  # rate of the means: half of the way on a quadratic with independent weights
-WELL_DETERMINED = 100  # directions that the data determine, beyond twice as many of which the rate is smaller
-UNHURRIED = 400  # steps; a shorter fit has a smaller rate
+TOGETHER, WELL_DETERMINED = 1.5, 100.0  # see `_rate`
+UNHURRIED = 200  # steps; a shorter fit has a smaller rate
 BATCHES = 16  # at most, that the first curvature is measured on
 FAST, SLOW = 9.0, 4.0  # see `NaturalLearner._memory`
 BOUND = 1e25  # of a precision, or of a variance: beyond it something has diverged
@@ -158,7 +158,7 @@ class NaturalLearner(GradientLearner):
             # eigenvalue of the curvature in units of its diagonal. That is at most γ, the number of directions that
             # the data determine. With momentum 0.9 steps on a quadratic are stable up to 38 times as far, but only
             # once there is momentum: a fit whose warm-up is over before that has to go slowly.
-            lr = min(LARGEST, WELL_DETERMINED / max(optimizer.determined, 1.0), plan.steps / UNHURRIED)
+            lr = _rate(optimizer.determined) * min(plan.steps / UNHURRIED, 1.0)
         super().__init__(task, plan, network, [Trained(optimizer, lr, schedule(method.schedule))])
         self.optimizer, self.method = optimizer, method
 
@@ -229,6 +229,12 @@ class NaturalLearner(GradientLearner):
         about = context(self.task, self.learnt(), sigma_from_start=self.optimizer.start_share(left))
         buffers = modules.copies(dict(self.network.named_buffers()))
         return Gaussian(modules.copies(mean), Diagonal(precision), buffers, about)
+
+
+def _rate(determined: float) -> float:
+    """The share of Newton's step that is safe where the data determine so many directions, γ."""
+    determined = max(determined, 1.0)
+    return min(LARGEST, TOGETHER / math.sqrt(determined), WELL_DETERMINED / determined)
 
 
 def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:

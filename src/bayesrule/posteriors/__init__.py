@@ -7,7 +7,7 @@ from bayesrule.posteriors.base import Context, Posterior, load
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.linearised import LINKS, Linearised, check_link
-from bayesrule.posteriors.matching import match
+from bayesrule.posteriors.matching import match, settled
 from bayesrule.posteriors.mixture import Mixture
 from bayesrule.posteriors.networks import Network
 from bayesrule.posteriors.particles import Particles
@@ -27,4 +27,5 @@ __all__ = [
     "load",
     "match",
     "predict_normal",
+    "settled",
 ]

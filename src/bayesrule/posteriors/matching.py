@@ -7,38 +7,47 @@ intervals too narrow. Held-out data give the noise that predictions really have.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from bayesrule import modules
 from bayesrule.data import Batch
+from bayesrule.likelihoods import Likelihood
 from bayesrule.posteriors.base import Posterior
 
 
 def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
-    """A posterior like this one, the unknowns of its likelihood set to the most probable ones for held-out data.
-
-    u* = argmax_u Σ_i log 1/S Σ_s p(y_i | f_s(x_i), u), by L-BFGS.
-    """
+    """A posterior like this one, the unknowns of its likelihood set to the most probable ones for held-out data."""
     context = posterior.context
-    unknowns = {name: value.double().requires_grad_() for name, value in context.likelihood.unknowns().items()}
-    if not unknowns:
+    if not context.likelihood.unknowns():
         return posterior
     targets = context.scaling.targets
     with torch.no_grad():
         generator = torch.Generator(modules.device_of(posterior.model)).manual_seed(0)
-        outputs = posterior.marginals(posterior.inputs(held.x), samples, generator).double()
+        outputs = posterior.marginals(posterior.inputs(held.x), samples, generator)
     y = held.y.to(outputs.device).double()
     if targets is not None:
         y = targets.forward(y)
+    return posterior.with_context(likelihood=settled(context.likelihood, outputs, y))
+
+
+def settled(likelihood: Likelihood, outputs: Tensor, y: Tensor) -> Likelihood:
+    """A likelihood with its most probable unknowns for outputs ``[S, B, ...]`` of S networks.
+
+    u* = argmax_u Σ_i log 1/S Σ_s p(y_i | f_s(x_i), u), by L-BFGS.
+    """
+    unknowns = {name: value.detach().double().requires_grad_() for name, value in likelihood.unknowns().items()}
+    if not unknowns:
+        return likelihood
+    outputs = outputs.double()
     optimizer = torch.optim.LBFGS(unknowns.values(), max_iter=100, line_search_fn="strong_wolfe")
 
-    def loss() -> torch.Tensor:
+    def loss() -> Tensor:
         optimizer.zero_grad()
-        prediction = context.likelihood.with_unknowns(unknowns).predict(outputs)
+        prediction = likelihood.with_unknowns(unknowns).predict(outputs)
         value = -prediction.log_prob(prediction.target(y)).mean()
         value.backward()  # type: ignore[no-untyped-call]
         return value
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
-    dtype = next(iter(context.likelihood.unknowns().values())).dtype
-    best = {name: u.detach().to(dtype) for name, u in unknowns.items()}
-    return posterior.with_context(likelihood=context.likelihood.with_unknowns(best))
+    dtype = next(iter(likelihood.unknowns().values())).dtype
+    return likelihood.with_unknowns({name: u.detach().to(dtype) for name, u in unknowns.items()})
