@@ -24,6 +24,7 @@ UNKNOWNS = Group(lr=0.1)  # a few logs of scales: they may move faster than weig
 LOOK = 1024  # examples that tell whether a fit ended worse than it began
 SLACK = 0.25  # nats for each number of the targets that it may be worse
 DRAWS = 16  # of a posterior, for the same purpose
+FEW = 5.0  # nats in all beside these, which few data may be off by: odds of a hundred and fifty
 UNTAUGHT = 3.0  # the size of outputs beyond which a start excuses nothing: thrice that of standardised targets
 
 
@@ -141,13 +142,14 @@ class GradientLearner(Learner):
 
         With L(q, u) = −log p(D|q, u) for outputs from q and unknowns u, a fit that ends at q, u is sound if
 
-            L(q, u) ≤ min(max(L(start, u_start), L(0, u*)), L(±3, u*)) + a quarter of a nat for each number of D
+            L(q, u) ≤ min(max(L(start, u_start), L(0, u*)), L(±3, u*)) + slack
 
-        where u* is best for the outputs beside it. The mode under a prior around zero has L ≤ L(0, u*), at any scale
-        and temperature: weights of zero cost the prior least, so that others have to fit better. The same holds of a
-        variational q beside a narrow one around zero. A fit of few steps is about as good as its start. A start far
-        from the data excuses little, though: outputs of ±3 at random are worse than a usual start on standardised data.
-        What earlier data have taught may be wrong about new ones by as much as it likes.
+        with a slack of a quarter of a nat for each number of D and five in all, where u* is best for the outputs beside
+        it. The mode under a prior around zero has L ≤ L(0, u*), at any scale and temperature: weights of zero cost the
+        prior least, so that others have to fit better. The same holds of a variational q beside a narrow one around
+        zero. A fit of few steps is about as good as its start. A start far from the data excuses little, though:
+        outputs of ±3 at random are worse than a usual start on standardised data. What earlier data have taught may be
+        wrong about new ones by as much as it likes.
 
         ``posterior``: None is the present one.
         """
@@ -161,7 +163,7 @@ class GradientLearner(Learner):
         if not self.task.prior.learnt:
             limit = min(limit, self._untaught(UNTAUGHT, given))
         ended = self._ended(posterior or self.posterior(), given)
-        if not ended <= limit + SLACK:
+        if not ended <= limit + SLACK + FEW / sum(batch.y.numel() for batch, _ in given):
             raise FloatingPointError(
                 "the fit has diverged, though its numbers are finite: −log p(y|x, D) is on average "
                 f"{ended:.4g} for each number of y; before training it was {began:.4g}, and for outputs of zero it is "
