@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,12 +17,15 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Plan
 from bayesrule.modules import Parameters
 from bayesrule.optim import Group, Natural, Schedule, schedule
-from bayesrule.posteriors import Posterior
+from bayesrule.posteriors import Posterior, settled
 from bayesrule.task import Task
 
 UNKNOWNS = Group(lr=0.1)  # a few logs of scales: they may move faster than weights
 LOOK = 1024  # examples that tell whether a fit ended worse than it began
-SLACK = 0.1  # nats for each example that it may be worse
+SLACK = 0.25  # nats for each number of the targets that it may be worse
+DRAWS = 16  # of a posterior, for the same purpose
+FEW = 5.0  # nats in all beside these, which few data may be off by: odds of a hundred and fifty
+UNTAUGHT = 3.0  # the size of outputs beyond which a start excuses nothing: thrice that of standardised targets
 
 
 class Trained(NamedTuple):
@@ -138,46 +141,80 @@ class GradientLearner(Learner):
 
     def conclude(self, held: Batch | None) -> Posterior:
         """As for any learner, if the fit did not end worse than it began."""
-        self.check_sound()
-        return super().conclude(held)
+        posterior = super().conclude(held)
+        self.check_sound(posterior)
+        return posterior
 
-    def centre(self) -> nn.Module:
-        """The network at the mean of what is learnt."""
-        return self.network
+    def check_sound(self, posterior: Posterior | None = None) -> None:
+        """Refuse a fit that ended worse than it began, and worse than one that knows nothing.
 
-    def check_sound(self) -> None:
-        """Refuse a fit that ended worse than it began, and worse than outputs of zero: −log p(D|w) has risen.
+        With L(q, u) = −log p(D|q, u) for outputs from q and unknowns u, a fit that ends at q, u is sound if
 
-        Under a stiff prior outputs go to zero, however good the start was. A mean is not the mode, and a short fit may
-        not have recovered from its first steps: a nat for each weight is left to it, a tenth for each example, and as
-        much again as at the start. What has diverged and is finite still is off by far more.
+            L(q, u) ≤ min(max(L(start, u_start), L(0, u*)), L(±3, u*)) + slack
+
+        with a slack of a quarter of a nat for each number of D and five in all, where u* is best for the outputs beside
+        it. The mode under a prior around zero has L ≤ L(0, u*), at any scale and temperature: weights of zero cost the
+        prior least, so that others have to fit better. The same holds of a variational q beside a narrow one around
+        zero. A fit of few steps is about as good as its start. A start far from the data excuses little, though:
+        outputs of ±3 at random are worse than a usual start on standardised data. What earlier data have taught may be
+        wrong about new ones by as much as it likes.
+
+        ``posterior``: None is the present one.
         """
         if not self.steps:
             return
-        model, first = self.task.model, self.task.likelihood
-        began = max(self._misfit(model, first), self._misfit(model, first, scale=0.0))
-        ended = self._misfit(self.centre(), self.learnt())
-        slack = sum(p.numel() for p in modules.parameters(model).values()) + SLACK * self.task.data.n + abs(began)
-        if not ended <= began + slack:
+        given = list(self._some())
+        began, nothing = self._began(given), self._untaught(0.0, given)
+        limit = began
+        if nothing > began:  # not where it is NaN: outputs of zero meet targets of zero without any noise
+            limit = nothing
+        if not self.task.prior.learnt:
+            limit = min(limit, self._untaught(UNTAUGHT, given))
+        ended = self._ended(posterior or self.posterior(), given)
+        if not ended <= limit + SLACK + FEW / sum(batch.y.numel() for batch, _ in given):
             raise FloatingPointError(
-                f"the fit has diverged, though its numbers are finite: −log p(D|w) is {ended:.4g}, and was {began:.4g} "
-                "before training. Lower the learning rate, and standardise inputs and targets"
+                "the fit has diverged, though its numbers are finite: −log p(y|x, D) is on average "
+                f"{ended:.4g} for each number of y; before training it was {began:.4g}, and for outputs of zero it is "
+                f"{nothing:.4g}. Standardise inputs and targets, train longer, or lower the learning rate"
             )
 
     @torch.no_grad()
-    def _misfit(self, network: nn.Module, likelihood: Likelihood, scale: float = 1.0) -> float:
-        """−log p(D|w) from some examples, the same each time, in evaluation mode; ``scale``: on the outputs."""
-        modes = [(layer, layer.training) for layer in network.modules()]
-        network.eval()
-        seen, total = 0, 0.0
+    def _some(self) -> Iterator[tuple[Batch, Tensor]]:
+        """Some examples, the same each time, and the outputs that training began with."""
+        seen = 0
         for batch in self.task.batches(self.plan.batch_size, seed=0):
-            nll = self.task.nll(scale * self.task.outputs(network, batch.x), batch.y, likelihood)
-            seen, total = seen + len(batch.y), total + float(nll) * len(batch.y)
+            yield batch, self.task.outputs(self.task.model, batch.x)
+            seen += len(batch.y)
             if seen >= LOOK:
                 break
-        for layer, training in modes:
-            layer.training = training
-        return total / seen * self.task.data.n
+
+    def _began(self, given: Sequence[tuple[Batch, Tensor]]) -> float:
+        """Mean −log p(y|f) for each number of y, before training."""
+        total = sum(len(b.y) * float(self.task.nll(outputs, b.y, self.task.likelihood)) for b, outputs in given)
+        return total / sum(b.y.numel() for b, _ in given)
+
+    @torch.no_grad()
+    def _ended(self, posterior: Posterior, given: Sequence[tuple[Batch, Tensor]]) -> float:
+        """The same for a posterior's predictions."""
+        total = 0.0
+        for batch, _ in given:
+            generator = torch.Generator(self.task.device).manual_seed(0)
+            prediction = posterior.likelihood.predict(posterior.marginals(batch.x, DRAWS, generator))
+            total -= float(prediction.log_prob(prediction.target(batch.y)).sum())
+        return total / sum(batch.y.numel() for batch, _ in given)
+
+    def _untaught(self, size: float, given: Sequence[tuple[Batch, Tensor]]) -> float:
+        """The same for outputs of ±size that know nothing of y, with the unknowns that are best for them."""
+        like, y = torch.cat([outputs for _, outputs in given]), torch.cat([batch.y for batch, _ in given])
+        # a chessboard of signs over examples and outputs, and its negative, so that neither meets the targets by chance
+        places = torch.arange(len(like), device=like.device)
+        if like.ndim > 1:
+            places = places[:, None] + torch.arange(like.shape[1], device=like.device)
+        signs = (1 - 2 * (places % 2)).reshape(*places.shape, *[1] * (like.ndim - places.ndim))
+        outputs = size * signs.to(like).expand_as(like)
+        outputs, twice = torch.cat([outputs, -outputs]), torch.cat([y, y])
+        best = settled(self.task.likelihood, outputs.unsqueeze(0), twice)
+        return float(self.task.nll(outputs, twice, best)) * len(y) / y.numel()
 
     def state_dict(self) -> Tree:
         """Network, unknowns, the optimisers' states, and the step."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from bayesrule import modules, optim
 from bayesrule.data import Batch
+from bayesrule.files import Tree
 from bayesrule.methods.base import Logs, Method, Plan, context
 from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.optim import Natural, Schedule, schedule
@@ -25,8 +26,8 @@ from bayesrule.task import Task
 Settings = dict[str, Any]
 
 LARGEST = 0.5  # rate of the means: half of the way on a quadratic with independent weights
-WELL_DETERMINED = 100  # directions that the data determine, beyond twice as many of which the rate is smaller
-UNHURRIED = 400  # steps; a shorter fit has a smaller rate
+TOGETHER, WELL_DETERMINED = 1.5, 100.0  # see `_rate`
+UNHURRIED = 200  # steps; a shorter fit has a smaller rate
 BATCHES = 16  # at most, that the first curvature is measured on
 FAST, SLOW = 9.0, 4.0  # see `NaturalLearner._memory`
 BOUND = 1e25  # of a precision, or of a variance: beyond it something has diverged
@@ -154,11 +155,9 @@ class NaturalLearner(GradientLearner):
     def __init__(self, task: Task, plan: Plan, network: nn.Module, optimizer: Natural, method: _NaturalMethod) -> None:
         lr = method.lr
         if lr is None:
-            # Newton's steps on one weight at a time go too far where weights act together, by up to the largest
-            # eigenvalue of the curvature in units of its diagonal. That is at most γ, the number of directions that
-            # the data determine. With momentum 0.9 steps on a quadratic are stable up to 38 times as far, but only
-            # once there is momentum: a fit whose warm-up is over before that has to go slowly.
-            lr = min(LARGEST, WELL_DETERMINED / max(optimizer.determined, 1.0), plan.steps / UNHURRIED)
+            # With momentum 0.9 steps on a quadratic are stable up to 38 times as far, but only once there is momentum:
+            # a fit whose warm-up is over before that has to go slowly.
+            lr = _rate(optimizer.determined) * min(plan.steps / UNHURRIED, 1.0)
         super().__init__(task, plan, network, [Trained(optimizer, lr, schedule(method.schedule))])
         self.optimizer, self.method = optimizer, method
 
@@ -212,6 +211,15 @@ class NaturalLearner(GradientLearner):
         done = (step + 0.5) / self.plan.steps
         return 1 - min(min(FAST, SLOW / done) / self.plan.steps, QUICKEST)
 
+    def state_dict(self) -> Tree:
+        """As for any learner, and the rate: it was measured at the first weights, which a resumed fit does not know."""
+        return {**super().state_dict(), "rate": self.trained[0].lr}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Undo `state_dict`."""
+        super().load_state_dict(state)
+        self.trained[0] = self.trained[0]._replace(lr=state["rate"])
+
     def posterior(self) -> Gaussian:
         """The diagonal Gaussian over the module's parameters.
 
@@ -229,6 +237,17 @@ class NaturalLearner(GradientLearner):
         about = context(self.task, self.learnt(), sigma_from_start=self.optimizer.start_share(left))
         buffers = modules.copies(dict(self.network.named_buffers()))
         return Gaussian(modules.copies(mean), Diagonal(precision), buffers, about)
+
+
+def _rate(determined: float) -> float:
+    """The share of Newton's step that is safe where the data determine so many directions, γ.
+
+    Newton's steps on one weight at a time go too far where weights act together, by up to the largest eigenvalue of the
+    curvature in units of its diagonal. That is at most γ, and for networks of up to some thousand weights more like √γ:
+    the factors were chosen on small regressions and classifications, by the loss after 30 to 1000 steps.
+    """
+    determined = max(determined, 1.0)
+    return min(LARGEST, TOGETHER / math.sqrt(determined), WELL_DETERMINED / determined)
 
 
 def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:

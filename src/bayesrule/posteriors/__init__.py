@@ -7,7 +7,7 @@ from bayesrule.posteriors.base import Context, Posterior, load
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.linearised import LINKS, Linearised, check_link
-from bayesrule.posteriors.matching import match, most_probable
+from bayesrule.posteriors.matching import match, most_probable, settled
 from bayesrule.posteriors.mixture import Mixture
 from bayesrule.posteriors.networks import Network
 from bayesrule.posteriors.particles import Particles
@@ -30,5 +30,6 @@ __all__ = [
     "most_probable",
     "predict_normal",
     "seats",
+    "settled",
     "stacked",
 ]

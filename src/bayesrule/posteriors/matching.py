@@ -18,10 +18,7 @@ from bayesrule.posteriors.base import Posterior
 
 
 def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
-    """A posterior like this one, the unknowns of its likelihood set to the most probable ones for held-out data.
-
-    u* = argmax_u Σ_i log 1/S Σ_s p(y_i | f_s(x_i), u).
-    """
+    """A posterior like this one, the unknowns of its likelihood set to the most probable ones for held-out data."""
     context = posterior.context
     if not context.likelihood.unknowns():
         return posterior
@@ -32,12 +29,21 @@ def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
     y = held.y.to(outputs.device).double()
     if targets is not None:
         y = targets.forward(y)
+    return posterior.with_context(likelihood=settled(context.likelihood, outputs, y))
+
+
+def settled(likelihood: Likelihood, outputs: Tensor, y: Tensor) -> Likelihood:
+    """A likelihood with its most probable unknowns for outputs ``[S, B, ...]`` of S networks.
+
+    u* = argmax_u Σ_i log 1/S Σ_s p(y_i | f_s(x_i), u).
+    """
+    outputs = outputs.double()
 
     def log_prob(likelihood: Likelihood) -> Tensor:
         prediction = likelihood.predict(outputs)
         return prediction.log_prob(prediction.target(y))
 
-    return posterior.with_context(likelihood=most_probable(context.likelihood, log_prob))
+    return most_probable(likelihood, log_prob)
 
 
 def most_probable(likelihood: Likelihood, log_prob: Callable[[Likelihood], Tensor]) -> Likelihood:
