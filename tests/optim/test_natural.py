@@ -103,6 +103,7 @@ def logistic(n=60, seed=0):
     return x, y.double()
 
 
+@pytest.mark.slow
 def test_von_on_logistic_regression_meets_the_optimality_conditions():
     """E_q[∇ℓ] = 0 and S = E_q[H], by quadrature at what VON has converged to with falling rates.
 

@@ -73,7 +73,7 @@ def test_a_default_fit_has_the_deviations_of_exact_mean_field_inference(method, 
     assert (found / exact - 1).abs().max() < 0.15
 
 
-@pytest.mark.parametrize("kind", [IVON, VOGN, VON])
+@pytest.mark.parametrize("kind", first([IVON, VOGN, VON]))
 def test_how_much_of_the_deviations_is_the_start_is_said(kind):
     """β₂ᵗ of the first precision is left, averaged over weights; nothing to speak of by default."""
     x, _, _ = inputs(0)
@@ -112,6 +112,7 @@ def test_a_newton_rate_of_one_solves_a_quadratic_in_one_step(kind):
     assert torch.allclose(model.weight[0], w, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_bbb_forgets_the_deviations_that_it_started_from():
     """A start that is wider ends within 15 % of exact mean-field inference too."""
     data, likelihood, _, exact = logistic(0)

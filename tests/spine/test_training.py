@@ -10,6 +10,7 @@ import time
 import killed
 import pytest
 import torch
+from covering import covering
 from networks import classes, mlp
 from torch import nn
 
@@ -25,6 +26,7 @@ KILLS = {
     "ensemble": Ensemble(2),
     "bbb": BBB(optimizer="yellowfin", schedule=br.optim.Plateau("nll"), gradient="path"),
 }
+SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM}
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["bayesrule"])  # imported once for all that are killed
 
@@ -50,9 +52,9 @@ def whole(name):
     return br.fit(mlp(), classes(), KILLS[name], epochs=20, batch_size=16)
 
 
-@pytest.mark.parametrize("name", KILLS)
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(("name", "sent"), covering(KILLS, SIGNALS, of=2))
 def test_a_killed_run_resumes_to_the_bit(tmp_path, name, sent):
+    sent = SIGNALS[sent]
     at = random.Random(f"{name}{sent}").randint(1, 50)
     code = interrupted(tmp_path / "run", KILLS[name], sent, at)
     assert code == (-signal.SIGKILL if sent == signal.SIGKILL else 143)
