@@ -75,7 +75,7 @@ BY_LIKELIHOOD = ("map", "laplace", "laplace, kronecker", "ivon", "vogn")
 # One row for each kind of learner: enough where the code that is tested is not that of the method.
 EACH_LEARNER = ("map", "mc-dropout", "ensemble", "swag", "laplace", "bbb, local", "ivon", "vogn")
 # Each example of a recurrent layer is a pass of its own, and evidence by parameter takes many passes.
-LONG = (("laplace, kronecker", "recurrent"), ("laplace, while training", "recurrent"))
+LONG = (("laplace, kronecker", "recurrent"),)
 
 
 def fit(method, model=None, train=None, **settings):
