@@ -105,6 +105,7 @@ def test_it_repeats_and_another_seed_is_another_run(few):
     assert plain(result) != plain(learning_rule.run(Setting(seed=2)))
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_differs_is_told(few, monkeypatch):
     def wrong(seed):
         found = derivations.homotopy(seed)
