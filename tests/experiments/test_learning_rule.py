@@ -91,6 +91,7 @@ def test_every_algorithm_is_its_textbook_form():
     assert imread(io.BytesIO(png(result)), format="png").std() > 0.01
 
 
+@pytest.mark.slow
 def test_most_algorithms_are_their_textbook_form(few):
     result = learning_rule.run(Setting(seed=1))
     assert all(claim.held for claim in result.claims)
@@ -105,7 +106,6 @@ def test_it_repeats_and_another_seed_is_another_run(few):
     assert plain(result) != plain(learning_rule.run(Setting(seed=2)))
 
 
-@pytest.mark.slow
 def test_an_algorithm_that_differs_is_told(few, monkeypatch):
     def wrong(seed):
         found = derivations.homotopy(seed)
