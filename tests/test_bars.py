@@ -32,7 +32,7 @@ def scores_on_digits(method):
     return br.evaluate(fitted(split, method), split.test, bootstrap=0)
 
 
-QUICK = ("map", "swag", "bbb", "ivon")  # one of each kind of training; the others are minutes together
+QUICK = ("map", "bbb", "ivon")  # one of each kind of training; the others are minutes together
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,17 @@ def runs(tables, tmp_path_factory):
 
 
 @pytest.fixture
+def painted():
+    """For tests that want their figures as users see them; those of ``runs`` are."""
+
+
+@pytest.fixture(autouse=True)
+def _figures(request):
+    if "painted" not in request.fixturenames:
+        request.getfixturevalue("unpainted")
+
+
+@pytest.fixture
 def bayesrule(capsys, tmp_path, monkeypatch):
     """Run a command line in an empty directory: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)

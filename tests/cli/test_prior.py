@@ -5,7 +5,7 @@ import pytest
 from bayesrule.cli.expressions import formula
 
 
-def test_an_answer_and_its_picture(bayesrule, tmp_path):
+def test_an_answer_and_its_picture(bayesrule, tmp_path, painted):
     code, out, err = bayesrule("prior", "--penalty", "l2", "--factor", 2, "--scale", 0.1, "--out", "answer")
     assert code == 0, err
     assert "Gaussian(scale=0.5, mean=0.0)" in out

@@ -114,7 +114,7 @@ def test_diverging_trials(as_json, bayesrule, tmp_path):
     assert "no trial of 6 gave a posterior" in err.splitlines()[-1]
 
 
-def test_the_picture(as_json, tmp_path):
+def test_the_picture(as_json, tmp_path, painted):
     as_json("sweep", "moons", "--hidden", 8, "--epochs", 1, "--trials", 4, "--out", "a")
     picture = imread(tmp_path / "a" / "landscapes.png")
     assert picture.shape[0] > 500
@@ -129,7 +129,7 @@ def corners(picture):
 
 
 @pytest.mark.parametrize("broken", [(), (0,), (0, 1, 2)])
-def test_the_picture_of_little(broken):
+def test_the_picture_of_little(broken, painted):
     space = sweeps.parse_space(["lr=0.1:0.1", "rank=2:4:int", "estimator=weight,flipout"])
     one = Trial(0, {"lr": 0.1, "rank": 2, "estimator": "weight"}, BBB(), 1.0, {}, 0, 0.5, {}, 0.0)
     trials = [replace(one, number=k, failed="diverged" if k in broken else None, nll=10.0**k) for k in range(3)]

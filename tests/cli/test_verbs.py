@@ -35,7 +35,7 @@ def test_data(bayesrule, as_json, tmp_path, monkeypatch):
     assert not there["mnist"]
 
 
-def test_fit_on_a_name(bayesrule, tmp_path):
+def test_fit_on_a_name(bayesrule, tmp_path, painted):
     code, out, err = bayesrule(
         "fit", "moons", "--method", "map", "--epochs", 5, "--hidden", "8,8", "--prior", "kaiming"
     )
@@ -83,7 +83,7 @@ def test_same_seed_same_scores(as_json):
         (("--kind", "classes"), "accuracy"),
     ],
 )
-def test_other_likelihoods_and_kinds(as_json, tmp_path, options, score):
+def test_other_likelihoods_and_kinds(as_json, tmp_path, options, score, painted):
     x = np.random.default_rng(0).normal(size=80)
     table = tmp_path / "counts.csv"
     pd.DataFrame({"x": x, "n": np.round(np.exp(0.5 * x)).clip(0, 3).astype(int)}).to_csv(table, index=False)
@@ -215,7 +215,7 @@ def test_a_parquet_file(bayesrule, tables):
     assert bayesrule(*line)[0] == 0
 
 
-def test_compare(bayesrule, as_json, tmp_path):
+def test_compare(bayesrule, as_json, tmp_path, painted):
     line = ("compare", "moons", "--methods", "map,swag", "--set", "swag.rank=5", "--epochs", 5, "--out", "both")
     code, out, _ = bayesrule(*line)
     assert code == 0

@@ -110,6 +110,7 @@ def test_standardize_reads_loaders():
     assert a.fingerprint() == b.fingerprint()
 
 
+@pytest.mark.slow  # tests/test_architecture.py asks for more
 def test_importing_data_needs_only_torch_and_numpy():
     code = (
         "import sys, torch, numpy; before = set(sys.modules); import bayesrule.data, bayesrule.models;"

@@ -20,7 +20,7 @@ FIT = ["fit", "moons", "--method", "ivon", "--epochs", "3", "--hidden", "8"]
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path, capsys):
+def run(monkeypatch, tmp_path, capsys, unpainted):
     """Run a command line in an empty directory: what it printed as JSON."""
     monkeypatch.chdir(tmp_path)
 

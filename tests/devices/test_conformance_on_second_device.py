@@ -5,9 +5,9 @@ import functools
 
 import pytest
 import torch
-from covering import covering
+from covering import chosen, covering
 from networks import classes, generator, mlp, zoo
-from test_methods import METHODS, TARGETS, every_method, every_row
+from test_methods import EACH_LEARNER, LONG, METHODS, TARGETS, every_row
 from torch import Tensor, nn
 
 import bayesrule as br
@@ -18,7 +18,8 @@ from bayesrule.optim.flat import FlatGroup
 from bayesrule.training import Folder
 
 CPU = torch.device("cpu")
-both_ways = pytest.mark.parametrize("there", [True, False], ids=["from the device", "to the device"])
+WAYS = {"from the device": True, "to the device": False}
+both_ways = pytest.mark.parametrize("there", WAYS.values(), ids=list(WAYS))
 
 
 def fit(method, device, model=None, train=None, **settings):
@@ -97,10 +98,9 @@ class Stopped(Exception):
     pass
 
 
-@every_row
-@both_ways
-def test_a_fit_that_stops_on_one_device_resumes_on_another(name, there, second, tmp_path):
-    source, target = (second, CPU) if there else (CPU, second)
+@pytest.mark.parametrize(("name", "way"), covering(METHODS, WAYS, of=2))
+def test_a_fit_that_stops_on_one_device_resumes_on_another(name, way, second, tmp_path):
+    source, target = (second, CPU) if WAYS[way] else (CPU, second)
 
     def stop(progress):
         if progress.step == 4:
@@ -114,9 +114,9 @@ def test_a_fit_that_stops_on_one_device_resumes_on_another(name, there, second, 
     assert_same(resumed.probs, fitted(name, CPU).predict(x).probs)
 
 
-@every_method
-def test_neither_the_model_nor_a_random_state_is_changed(method, second):
-    model = mlp().to(second)
+@pytest.mark.parametrize("name", chosen(METHODS, now=EACH_LEARNER))
+def test_neither_the_model_nor_a_random_state_is_changed(name, second):
+    method, model = METHODS[name][0], mlp().to(second)
     before = copy.deepcopy(model.state_dict()), torch.get_rng_state(), torch.second.get_rng_state()
     fit(method, second, model).predict(classes()[0])
     assert all(torch.equal(w, before[0][name]) for name, w in model.state_dict().items())
@@ -128,7 +128,7 @@ def test_neither_the_model_nor_a_random_state_is_changed(method, second):
 
 
 @pytest.mark.filterwarnings("ignore:layer .* cannot be vectorised")  # VOGN and a recurrent layer with dropout
-@pytest.mark.parametrize(("name", "kind"), covering(METHODS, zoo(), whole=("laplace, kronecker", "vogn")))
+@pytest.mark.parametrize(("name", "kind"), covering(METHODS, zoo(), whole=("laplace, kronecker", "vogn"), long=LONG))
 def test_any_module(name, kind, second):
     model, (x, y) = zoo()[kind]
     prediction = fit(METHODS[name][0], second, model, (x, y), epochs=1, batch_size=12).predict(x, samples=2)

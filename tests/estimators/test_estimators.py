@@ -97,7 +97,7 @@ class TestClassifier:
         columns = make_column_transformer(
             (StandardScaler(), ["size"]), (OneHotEncoder(sparse_output=False), ["colour"])
         )
-        pipeline = make_pipeline(columns, BayesianClassifier("map", random_state=0))
+        pipeline = make_pipeline(columns, BayesianClassifier("map", epochs=100, random_state=0))
         assert pipeline.fit(table, table["colour"] == "red").score(table, table["colour"] == "red") == 1.0
 
     @pytest.mark.parametrize(

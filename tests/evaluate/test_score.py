@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
@@ -103,7 +103,6 @@ def test_ties_in_confidence_make_no_order():
     assert score(prediction, torch.tensor([0, 0, 0, 1]), bootstrap=0)["aurc"] == 0.25
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.sampled_from([0, 1]))
 def test_order_of_examples_does_not_matter(seed, decimals):
     logits = randn(3, 40, 3, seed=seed).round(decimals=decimals)  # rounding makes ties

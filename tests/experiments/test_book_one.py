@@ -69,7 +69,8 @@ def test_the_divergence_alone_pulls_q_to_the_prior():
     assert all(held(sigma_pull.run(Setting())).values())
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
 def test_a_perceptron_learns_and(seed):
     """Seen sixteen times the table is learnt; seen once it is not, by the exact posterior either."""
     result = and_perceptron.run(Setting(seed=seed))

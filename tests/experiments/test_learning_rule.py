@@ -91,6 +91,7 @@ def test_every_algorithm_is_its_textbook_form():
     assert imread(io.BytesIO(png(result)), format="png").std() > 0.01
 
 
+@pytest.mark.slow
 def test_most_algorithms_are_their_textbook_form(few):
     result = learning_rule.run(Setting(seed=1))
     assert all(claim.held for claim in result.claims)

@@ -197,6 +197,7 @@ def test_the_measure_of_the_lasso_is_checked(monkeypatch):
     assert [place for place, right in enumerate(found) if not right] == [5]
 
 
+@pytest.mark.slow
 def test_an_integrable_penalty_in_place_of_one_that_is_not_is_noticed(monkeypatch):
     real = prior_gallery.logarithm
     monkeypatch.setattr(prior_gallery, "logarithm", lambda power, family: real(power + 0.2, family))

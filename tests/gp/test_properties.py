@@ -1,7 +1,7 @@
 """What holds for every network and all data."""
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
@@ -22,7 +22,6 @@ def made(seed, n, hidden, outputs, classes):
     return x, y, br.gp.from_network(model, (x, y), likelihood, br.priors.Gaussian(1.3))
 
 
-@settings(max_examples=25)
 @given(**NUMBERS, classes=st.booleans())
 def test_kernels_are_symmetric_and_without_negative_eigenvalues(seed, n, hidden, classes):
     _, _, gp = made(seed, n, hidden, 2, classes)
@@ -34,7 +33,6 @@ def test_kernels_are_symmetric_and_without_negative_eigenvalues(seed, n, hidden,
         assert float(values.min()) >= -1e-10 * float(values.max())
 
 
-@settings(max_examples=25)
 @given(**NUMBERS)
 def test_a_permutation_of_examples_permutes_the_kernel(seed, n, hidden):
     _, _, gp = made(seed, n, hidden, 3, True)
@@ -43,7 +41,6 @@ def test_a_permutation_of_examples_permutes_the_kernel(seed, n, hidden):
     assert_close(gp.posterior(x[order]).covariance, gp.posterior(x).covariance[order], **CLOSE)
 
 
-@settings(max_examples=25)
 @given(**NUMBERS)
 def test_the_order_of_the_training_data_does_not_matter(seed, n, hidden):
     x, y, gp = made(seed, n, hidden, 3, True)
@@ -54,7 +51,6 @@ def test_the_order_of_the_training_data_does_not_matter(seed, n, hidden):
     assert abs(again.log_marginal_likelihood() - gp.log_marginal_likelihood()) < 1e-8
 
 
-@settings(max_examples=25)
 @given(**NUMBERS, classes=st.booleans())
 def test_data_never_add_to_the_variance(seed, n, hidden, classes):
     """Cov before − Cov after has no negative eigenvalue; the aleatoric variance is not negative either."""
@@ -67,7 +63,6 @@ def test_data_never_add_to_the_variance(seed, n, hidden, classes):
     assert bool((found.aleatoric >= 0).all())
 
 
-@settings(max_examples=25)
 @given(**NUMBERS)
 def test_more_data_never_add_to_the_variance(seed, n, hidden):
     """For Gaussian noise, whose Λ does not depend on the data."""
@@ -78,7 +73,6 @@ def test_more_data_never_add_to_the_variance(seed, n, hidden):
     assert bool((after.posterior(new).variance <= gp.posterior(new).variance * (1 + 1e-9) + 1e-12).all())
 
 
-@settings(max_examples=25)
 @given(**NUMBERS, classes=st.booleans())
 def test_both_ways_give_the_same_numbers(seed, n, hidden, classes):
     x, y, gp = made(seed, n, hidden, 2, classes)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from natural_training import N, build, descend, examples, network, train
 from torch import nn
@@ -25,7 +25,7 @@ def example_squares(model, x, y):
 
 def textbook(kind, model, optimizer, steps, δ0, betas, h0, η=lambda t: 1.0, m0=0.0, damping=0.0, ξ=math.inf):
     """The equations of the papers, tensor by tensor, at the weights that the optimiser draws."""
-    (x, y), (β1, β2), lr = examples(), betas, 0.05
+    (x, y), (β1, β2), lr = examples(n=8), betas, 0.05
     m = [p.detach().clone() for p in model.parameters()]
     h, g = [torch.full_like(p, h0) for p in m], [torch.zeros_like(p) for p in m]
     for t in range(1, steps + 1):
@@ -103,6 +103,7 @@ def logistic(n=60, seed=0):
     return x, y.double()
 
 
+@pytest.mark.slow
 def test_von_on_logistic_regression_meets_the_optimality_conditions():
     """E_q[∇ℓ] = 0 and S = E_q[H], by quadrature at what VON has converged to with falling rates.
 
@@ -183,7 +184,6 @@ def test_noise_is_used_twice_only_where_that_pays():
     assert not {*draws[0].abs().tolist()} & {*draws[2].abs().tolist()}
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.lists(st.floats(-1e30, 1e30), min_size=3, max_size=3), min_size=1, max_size=12),
     st.floats(0, 0.99999),

@@ -316,6 +316,7 @@ def test_other_things_are_refused():
         Recipe().build(nn.Parameter(torch.zeros(1)), 0.1)
 
 
+@pytest.mark.slow  # tests/test_architecture.py asks for more
 def test_the_import_is_light():
     code = "import sys, bayesrule.optim; print([n for n in ('pytorch_optimizer', 'matplotlib') if n in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from covering import first
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -141,7 +142,7 @@ def test_the_split_into_parameters_does_not_matter():
     torch.testing.assert_close(torch.cat([left, right]), whole, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("curvatures", [(1.0, 1.0), (1.0, 10.0)])
+@pytest.mark.parametrize("curvatures", first([(1.0, 10.0), (1.0, 1.0)]))
 def test_a_bowl_is_descended(curvatures):
     h = torch.tensor(curvatures, dtype=torch.float64)
     w = nn.Parameter(torch.full_like(h, 3.0))

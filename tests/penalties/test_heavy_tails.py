@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesrule.penalties import penalty_of, prior_of, translations
@@ -23,7 +23,6 @@ def true_error(prior, penalty, log_normaliser, width=1.0):
 
 
 @given(st.floats(-4, 0.5), st.floats(-4, 4))
-@settings(max_examples=15)
 def test_powers_of_one_plus_a_square(log_excess, log_width):
     """κ = B(½, c − ½) for c from 0.0001 above the ½ where the integral ends to exist."""
     c, width = 0.5 + 10**log_excess, 10**log_width

@@ -137,7 +137,7 @@ def test_a_wave_that_is_small_in_the_penalty_is_not_lost():
     assert true_error(prior, wave) <= prior.error < 1e-4
 
 
-@pytest.mark.parametrize(("frequency", "scale"), [(11.55, 0.434), (6.0, 1.0), later(9.0, 0.6), later(14.0, 0.45)])
+@pytest.mark.parametrize(("frequency", "scale"), [(11.55, 0.434), later(6.0, 1.0), later(9.0, 0.6), later(14.0, 0.45)])
 def test_a_wave_at_the_edge_of_what_is_seen_is_in_the_error(frequency, scale):
     family = families.Gaussian(scale)
     log_density = lambda x: -0.5 * x**2 - 0.1 * x**4 - 0.3 * torch.cos(frequency * x)  # noqa: E731
@@ -167,7 +167,7 @@ def test_an_absolute_value_has_no_prior_that_can_be_read_off_under_uniforms(scal
 
 
 @pytest.mark.parametrize(
-    ("scale", "df"), [((0.2, 1.0), 3.0), (0.5, 8.0), later((0.2, 1.0), 8.0), later(0.5, 3.0)], ids=str
+    ("scale", "df"), [((0.2, 1.0), 3.0), later(0.5, 8.0), later((0.2, 1.0), 8.0), later(0.5, 3.0)], ids=str
 )
 def test_the_divergence_from_laplace_has_its_prior_under_students(scale, df):
     family = families.Student(scale, df=df)
@@ -175,7 +175,7 @@ def test_the_divergence_from_laplace_has_its_prior_under_students(scale, df):
     assert true_error(prior, lambda x: -x.abs()) <= prior.error < 0.2
 
 
-@pytest.mark.parametrize(("width", "scale"), [(0.1, 0.5), (0.05, 0.2)])
+@pytest.mark.parametrize(("width", "scale"), [(0.1, 0.5), later(0.05, 0.2)])
 def test_a_narrow_mixture_is_hidden_not_rough(width, scale):
     family = families.Gaussian(scale)
     log_density = lambda x: torch.logaddexp(-0.5 * ((x - 1) / width) ** 2, -0.5 * ((x + 1) / width) ** 2)  # noqa: E731

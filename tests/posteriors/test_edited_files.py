@@ -24,9 +24,9 @@ METHODS = {
     "diagonal": BBB(),
     "low rank": SWAG(rank=2, snapshots=3),
     "kronecker": Laplace("all", "kronecker"),
-    "dense": Laplace("all", "dense", predictive="weights"),
-    "low-rank tangent": Laplace("all", "lowrank"),
-    "subset": Laplace("3", "kronecker"),
+    "dense": Laplace("all", "dense", tune="nothing", predictive="weights"),
+    "low-rank tangent": Laplace("all", "lowrank", tune="nothing"),
+    "subset": Laplace("3", "kronecker", tune="nothing"),
 }
 
 

@@ -77,7 +77,7 @@ METHODS = {
     "bbb": BBB(),
     "swag": SWAG(rank=2, snapshots=4),
     "mc-dropout": MCDropout(),
-    "laplace": Laplace(("leave",)),
+    "laplace": Laplace(("leave",), tune="nothing"),
 }
 
 

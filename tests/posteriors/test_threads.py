@@ -50,11 +50,11 @@ KINDS = {
     "particles": lambda: (mlp(), MAP()),
     "gaussian": lambda: (mlp(), IVON()),
     "gaussian, variational": lambda: (mlp(), BBB()),
-    "linearised, sampling": lambda: (mlp(), Laplace("all", "kronecker")),
-    "linearised, probit": lambda: (mlp(), Laplace("all", "diagonal", predictive="probit")),
-    "linearised, bridge": lambda: (mlp(), Laplace(predictive="bridge")),
-    "linearised, own layers": lambda: (Own(), Laplace("all", "diagonal")),
-    "laplace, weights": lambda: (mlp(), Laplace("all", "diagonal", predictive="weights")),
+    "linearised, sampling": lambda: (mlp(), Laplace("all", "kronecker", tune="nothing")),
+    "linearised, probit": lambda: (mlp(), Laplace("all", "diagonal", tune="nothing", predictive="probit")),
+    "linearised, bridge": lambda: (mlp(), Laplace(tune="nothing", predictive="bridge")),
+    "linearised, own layers": lambda: (Own(), Laplace("all", "diagonal", tune="nothing")),
+    "laplace, weights": lambda: (mlp(), Laplace("all", "diagonal", tune="nothing", predictive="weights")),
     "dropout": lambda: (mlp(), MCDropout()),
     "dropout, own": lambda: (mlp(nn.Dropout(0.2)), MCDropout()),
     "dropout, functions": lambda: (Drops(), MCDropout()),
@@ -63,7 +63,7 @@ KINDS = {
     "mixture": lambda: (mlp(), Ensemble(3)),
     "mixture of dropout": lambda: (mlp(), DropoutEnsemble(2)),
     "mixture of gaussians": lambda: (mlp(), Ensemble(2, SWAG(rank=3, snapshots=4))),
-    "mixture of tangents": lambda: (mlp(), Ensemble(2, Laplace())),
+    "mixture of tangents": lambda: (mlp(), Ensemble(2, Laplace(tune="nothing"))),
 }
 
 
@@ -158,8 +158,8 @@ def test_what_a_module_draws_at_prediction_comes_from_the_seed(noise):
 METHODS = [
     MAP(),
     IVON(),
-    Laplace("all"),
-    Laplace("all", "diagonal", predictive="weights"),
+    Laplace("all", tune="nothing"),
+    Laplace("all", "diagonal", tune="nothing", predictive="weights"),
     SWAG(rank=3, snapshots=4),
     Ensemble(2),
 ]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesrule.predictions import Binary, Classes, Counts
@@ -17,7 +17,6 @@ def logits(shape, seed, scale=3.0):
     return scale * torch.randn(s, b, c, *rest, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@settings(max_examples=40, deadline=None)
 @given(SHAPES, st.integers(0, 1000), st.sampled_from([0.1, 3.0, 300.0]))
 def test_uncertainties_split_and_probabilities_sum_to_one(shape, seed, scale):
     prediction = Classes(logits(shape, seed, scale))
@@ -31,7 +30,6 @@ def test_uncertainties_split_and_probabilities_sum_to_one(shape, seed, scale):
         assert (prediction.epistemic == 0).all()
 
 
-@settings(max_examples=30, deadline=None)
 @given(SHAPES, st.integers(0, 1000))
 def test_order_of_networks_and_of_examples_does_not_matter(shape, seed):
     values = logits(shape, seed)
@@ -73,7 +71,6 @@ def test_log_prob_of_a_segmentation_is_per_pixel():
     assert torch.allclose(log_prob.exp(), Classes(values).probs.gather(1, y[:, None])[:, 0])
 
 
-@settings(max_examples=40, deadline=None)
 @given(SHAPES, st.integers(0, 1000), st.floats(0.05, 1.0))
 def test_the_set_holds_the_level_and_none_of_it_can_go(shape, seed, level):
     prediction = Classes(logits(shape, seed))

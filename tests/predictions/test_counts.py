@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -20,7 +20,6 @@ def mixture(case):
     return Counts(1 + 1.5 * torch.randn(s, b, *rest, generator=g, dtype=torch.float64))
 
 
-@settings(max_examples=30, deadline=None)
 @given(CASES)
 def test_variance_splits(case):
     prediction = mixture(case)
@@ -33,7 +32,6 @@ def test_variance_splits(case):
         assert (prediction.epistemic == 0).all()
 
 
-@settings(max_examples=40, deadline=None)
 @given(CASES, st.floats(1e-6, 1 - 1e-6))
 def test_quantile_is_the_least_count_that_reaches_the_level(case, q):
     prediction = mixture(case)

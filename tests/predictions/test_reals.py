@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
@@ -22,7 +22,6 @@ def mixture(case, dtype=torch.float64):
     return Reals(means.to(dtype), stds.to(dtype))
 
 
-@settings(max_examples=40, deadline=None)
 @given(CASES)
 def test_variance_splits(case):
     prediction = mixture(case)
@@ -36,7 +35,6 @@ def test_variance_splits(case):
         assert (prediction.epistemic == 0).all()
 
 
-@settings(max_examples=40, deadline=None)
 @given(CASES, st.floats(1e-6, 1 - 1e-6))
 def test_quantile_undoes_cdf(case, q):
     prediction = mixture(case)
@@ -45,7 +43,6 @@ def test_quantile_undoes_cdf(case, q):
     )
 
 
-@settings(max_examples=30, deadline=None)
 @given(CASES, st.floats(0.01, 0.98))
 def test_intervals_are_ordered_nested_and_hold_their_level(case, level):
     prediction = mixture(case)
@@ -58,7 +55,6 @@ def test_intervals_are_ordered_nested_and_hold_their_level(case, level):
     assert torch.allclose(held, torch.full_like(held, level), atol=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
 @given(CASES, st.floats(-3, 3), st.floats(0.1, 10))
 def test_change_of_units(case, loc, scale):
     prediction = mixture(case)
@@ -70,7 +66,6 @@ def test_change_of_units(case, loc, scale):
     assert torch.allclose(other.epistemic, scale**2 * prediction.epistemic, atol=1e-8)
 
 
-@settings(max_examples=30, deadline=None)
 @given(CASES)
 def test_order_of_networks_and_of_examples_does_not_matter(case):
     prediction = mixture(case)

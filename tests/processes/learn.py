@@ -1,8 +1,9 @@
 """What each process of test_processes.py does: learn, and write what it has learnt to a file of its own.
 
-Started as a script it goes on with `several`, as each start of Python with torch takes seconds.
+Started as a script it goes on with `several` and a command line, as each start of Python with torch takes seconds.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -97,3 +98,7 @@ if __name__ == "__main__":
     import several
 
     several.main(sys.argv[1])
+    from bayesrule.cli import main as command
+
+    os.chdir(sys.argv[1])
+    sys.exit(command(["fit", "moons", "--method", "ivon", "--epochs", "3", "--out", "r"]))

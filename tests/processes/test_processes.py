@@ -22,20 +22,17 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "
 TORCHRUN += ["--rdzv-endpoint", "localhost:0"]
 
 
-def run(*command, cwd=None):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
-
-
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     """Where one process, this one, and each of two have written what they learnt, and what they said of each other."""
     out = tmp_path_factory.mktemp("learnt")
     with torch.random.fork_rng(devices=[]):
         learn.main(out)
-    run(*TORCHRUN, str(SCRIPT), str(out))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [*TORCHRUN, str(SCRIPT), str(out)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (out / "said").write_text(done.stdout)
     return out
 
 
@@ -146,13 +143,10 @@ def test_a_script_fits_several_times_and_goes_on_after_an_error_in_one_process(l
     assert (first["error"], second["error"]) == ("RuntimeError", "KeyError")  # no wait for the one that failed
 
 
-def test_the_command_line_under_torchrun(tmp_path, monkeypatch, capsys):
-    done = run(
-        *TORCHRUN, "-m", "bayesrule", "fit", "moons", "--method", "ivon", "--epochs", "3", "--out", "r", cwd=tmp_path
-    )
-    assert (tmp_path / "r" / "posterior.safetensors").is_file()
-    assert (tmp_path / "r" / "report.html").is_file()
-    assert done.stdout.count("accuracy") == 1  # one of the two has spoken
-    monkeypatch.chdir(tmp_path)
+def test_the_command_line_under_torchrun(out, monkeypatch, capsys):
+    assert (out / "r" / "posterior.safetensors").is_file()
+    assert (out / "r" / "report.html").is_file()
+    assert (out / "said").read_text().count("accuracy") == 1  # one of the two has spoken
+    monkeypatch.chdir(out)
     assert main(["evaluate", "r", "moons"]) == 0
     assert "accuracy" in capsys.readouterr().out

@@ -226,7 +226,7 @@ def test_a_mixture_finds_both_modes():
     truth = family.of(d(0.3, 0.7), d(-2.0, 2.0)[:, None], d(0.5, 0.3)[:, None, None])
     start = family.of(d(0.5, 0.5), d(-1.0, 1.0)[:, None], d(1.0, 1.0)[:, None, None])
     rule = Rule(family, lambda w: -family.log_prob(w, truth), rate=0.1, positive=True)
-    end = rule.run(rule.start(start), 300).last.natural
+    end = rule.run(rule.start(start), 150).last.natural
     assert float(family.divergence(start, truth)) > 0.1
     assert float(family.divergence(end, truth)) < 1e-4
 

@@ -1,5 +1,6 @@
 """The loop: seeds, checkpoints, kills, guards."""
 
+import functools
 import multiprocessing
 import os
 import random
@@ -9,6 +10,7 @@ import time
 import killed
 import pytest
 import torch
+from covering import covering
 from networks import classes, mlp
 from torch import nn
 
@@ -24,6 +26,7 @@ KILLS = {
     "ensemble": Ensemble(2),
     "bbb": BBB(optimizer="yellowfin", schedule=br.optim.Plateau("nll"), gradient="path"),
 }
+SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM}
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["bayesrule"])  # imported once for all that are killed
 
@@ -43,24 +46,29 @@ def interrupted(out, method, sent, at):
     return process.exitcode
 
 
-@pytest.mark.parametrize("name", KILLS)
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+@functools.cache
+def whole(name):
+    """The fit that nothing has interrupted."""
+    return br.fit(mlp(), classes(), KILLS[name], epochs=20, batch_size=16)
+
+
+@pytest.mark.parametrize(("name", "sent"), covering(KILLS, SIGNALS, of=2))
 def test_a_killed_run_resumes_to_the_bit(tmp_path, name, sent):
+    sent = SIGNALS[sent]
     at = random.Random(f"{name}{sent}").randint(1, 50)
     code = interrupted(tmp_path / "run", KILLS[name], sent, at)
     assert code == (-signal.SIGKILL if sent == signal.SIGKILL else 143)
     assert not (tmp_path / "run" / "posterior.safetensors").exists()
     x = classes(seed=5)[0]
     resumed = br.resume(tmp_path / "run", mlp(seed=9), classes())
-    whole = br.fit(mlp(), classes(), KILLS[name], epochs=20, batch_size=16)
-    assert torch.equal(resumed.predict(x).probs, whole.predict(x).probs)
-    assert resumed.info["history"] == whole.info["history"]
+    assert torch.equal(resumed.predict(x).probs, whole(name).predict(x).probs)
+    assert resumed.info["history"] == whole(name).info["history"]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) in (
         ["posterior.safetensors"],
         ["checkpoint.safetensors.partial", "posterior.safetensors"],
     )
     again = br.resume(tmp_path / "run", mlp(), classes())  # a finished run has nothing left to do
-    assert torch.equal(again.predict(x).probs, whole.predict(x).probs)
+    assert torch.equal(again.predict(x).probs, whole(name).predict(x).probs)
 
 
 def test_a_run_that_ends_leaves_its_posterior(tmp_path):

@@ -72,7 +72,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(store, "GRACE", 2)
 
 
-def test_a_killed_sweep_goes_on(tmp_path):
+def test_a_killed_sweep_goes_on(tmp_path, unpainted):
     line = ["sweep", "moons", "--method", "map", "--trials", "4", "--epochs", "40", "--sampler", "random", "--json"]
     out = ["--out", str(tmp_path / "killed")]
     process = subprocess.Popen(

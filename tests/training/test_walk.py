@@ -51,7 +51,7 @@ def test_a_fit_with_ivon_enters_few_functions():
     the network draws. Four functions see at the end whether the fit is better than its start.
     """
     network, examples = model(), data()
-    found = entered(lambda: br.fit(network, examples, method="ivon"))
+    found = entered(lambda: br.fit(network, examples, method="ivon", epochs=2))
     files = {file for file, _ in found}
     assert len(found) <= 147
     assert len(files) <= 28
