@@ -3,11 +3,11 @@
     BAYESRULE_DATA=data python benchmarks/tables.py --out docs/results
 
 Each row is the mean over splits of the test NLL: of `BayesianClassifier` and `BayesianRegressor` as they come, and of
-the base rate, a linear model, boosting, a forest, and for reals a Gaussian process, as scikit-learn has them. The noise
-of those that have none of their own is that of predictions in five folds. ``standard_error`` is that of the difference
-to the best of them over the splits. For classes the ECE stands beside the 95th percentile of what a perfectly calibrated
-prediction with the same probabilities has; for reals the share of targets within intervals of 90 %. None of the tables
-was looked at when the defaults were chosen, but for other splits of the UCI sets.
+the base rate, a linear model, boosting, a forest, and for reals a Gaussian process, as scikit-learn has them. The
+noise of those that have none of their own is that of predictions in five folds. ``standard_error`` is that of the
+difference to the best of them over the splits. For classes the ECE stands beside the 95th percentile of what a
+perfectly calibrated prediction with the same probabilities has; for reals the share of targets within intervals of 90
+%. None of the tables was looked at when the defaults were chosen, but for other splits of the UCI sets.
 """
 
 from __future__ import annotations
