@@ -25,6 +25,7 @@ LOOK = 1024  # examples that tell whether a fit ended worse than it began
 SLACK = 0.25  # nats for each number of the targets that it may be worse
 DRAWS = 16  # of a posterior, for the same purpose
 FEW = 5.0  # nats in all beside these, which few data may be off by: odds of a hundred and fifty
+ZERO = 1e-3  # the size of outputs that count for zero: targets of zero would have no noise about zero itself
 UNTAUGHT = 3.0  # the size of outputs beyond which a start excuses nothing: thrice that of standardised targets
 
 
@@ -156,10 +157,8 @@ class GradientLearner(Learner):
         if not self.steps:
             return
         given = list(self._some())
-        began, nothing = self._began(given), self._untaught(0.0, given)
-        limit = began
-        if nothing > began:  # not where it is NaN: outputs of zero meet targets of zero without any noise
-            limit = nothing
+        began, nothing = self._began(given), self._untaught(ZERO, given)
+        limit = max(began, nothing)
         if not self.task.prior.learnt:
             limit = min(limit, self._untaught(UNTAUGHT, given))
         ended = self._ended(posterior or self.posterior(), given)
