@@ -50,7 +50,7 @@ METHODS = {
     "bbb, local": (BBB(estimator="local-reparam"), Gaussian),
     "bbb, by turns": (
         BBB(
-            lr=0.2,
+            lr=0.15,
             gradient="path",
             alternate=1,
             optimizer=Recipe("sgd", {"momentum": 0.5}),

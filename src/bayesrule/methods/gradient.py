@@ -23,8 +23,9 @@ from bayesrule.task import Task
 UNKNOWNS = Group(lr=0.1)  # a few logs of scales: they may move faster than weights
 LOOK = 1024  # examples that tell whether a fit ended worse than it began
 SLACK = 0.25  # nats for each number of the targets that it may be worse
-DRAWS = 16  # of a posterior, for the same purpose
+DRAWS = 8  # of a posterior, for the same purpose
 FEW = 5.0  # nats in all beside these, which few data may be off by: odds of a hundred and fifty
+ZERO = 1e-3  # the size of outputs that count for zero: targets of zero would have no noise about zero itself
 UNTAUGHT = 3.0  # the size of outputs beyond which a start excuses nothing: thrice that of standardised targets
 
 
@@ -73,6 +74,9 @@ class GradientLearner(Learner):
         # pages that come and go.
         torch.empty(28 * 2**20, dtype=torch.uint8)
         self.steps = 0
+        self.began = 0.0  # the loss of the first weights, which are not always the module's own
+        if plan.steps:
+            self.began = self._misfit()
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -145,6 +149,10 @@ class GradientLearner(Learner):
         self.check_sound(posterior)
         return posterior
 
+    def centre(self) -> nn.Module:
+        """The network at the mean of what is learnt."""
+        return self.network
+
     def check_sound(self, posterior: Posterior | None = None) -> None:
         """Refuse a fit that ended worse than it began, and worse than one that knows nothing.
 
@@ -164,48 +172,59 @@ class GradientLearner(Learner):
         if not self.steps:
             return
         given = list(self._some())
-        began, nothing = self._began(given), self._untaught(0.0, given)
-        limit = began
-        if nothing > began:  # not where it is NaN: outputs of zero meet targets of zero without any noise
-            limit = nothing
+        nothing = self._untaught(ZERO, given)
+        limit = max(self.began, nothing)
         if not self.task.prior.learnt:
             limit = min(limit, self._untaught(UNTAUGHT, given))
-        ended = self._ended(posterior or self.posterior(), given)
-        if not ended <= limit + SLACK + FEW / sum(batch.y.numel() for batch, _ in given):
+        ended = self._loss_of(posterior or self.posterior(), given)
+        if not ended <= limit + SLACK + FEW / sum(batch.y.numel() for batch in given):
             raise FloatingPointError(
-                "the fit has diverged, though its numbers are finite: −log p(y|x, D) is on average "
-                f"{ended:.4g} for each number of y; before training it was {began:.4g}, and for outputs of zero it is "
-                f"{nothing:.4g}. Standardise inputs and targets, train longer, or lower the learning rate"
+                f"the fit has diverged, though its numbers are finite: −log p(y|x, D) is on average {ended:.4g} for each "
+                f"number of y; before training it was {self.began:.4g}, and for outputs of zero it is {nothing:.4g}. "
+                "Standardise inputs and targets, train longer, or lower the learning rate"
             )
 
-    @torch.no_grad()
-    def _some(self) -> Iterator[tuple[Batch, Tensor]]:
-        """Some examples, the same each time, and the outputs that training began with."""
+    def _some(self) -> Iterator[Batch]:
+        """Some examples, the same each time."""
         seen = 0
         for batch in self.task.batches(self.plan.batch_size, seed=0):
-            yield batch, self.task.outputs(self.task.model, batch.x)
+            yield batch
             seen += len(batch.y)
             if seen >= LOOK:
                 break
 
-    def _began(self, given: Sequence[tuple[Batch, Tensor]]) -> float:
-        """Mean −log p(y|f) for each number of y, before training."""
-        total = sum(len(b.y) * float(self.task.nll(outputs, b.y, self.task.likelihood)) for b, outputs in given)
-        return total / sum(b.y.numel() for b, _ in given)
+    @torch.no_grad()
+    def _misfit(self) -> float:
+        """Mean −log p(y|f) for each number of y, at the present centre in evaluation mode."""
+        network, likelihood = self.centre(), self.learnt()
+        modes = [(layer, layer.training) for layer in network.modules()]
+        buffers = modules.copies(dict(network.named_buffers()))  # which a pass may change
+        network.eval()
+        numbers, total = 0, 0.0
+        for batch in self._some():
+            numbers += batch.y.numel()
+            total += len(batch.y) * float(self.task.nll(self.task.outputs(network, batch.x), batch.y, likelihood))
+        for layer, training in modes:
+            layer.training = training
+        for name, buffer in network.named_buffers():
+            buffer.copy_(buffers[name])
+        return total / numbers
 
     @torch.no_grad()
-    def _ended(self, posterior: Posterior, given: Sequence[tuple[Batch, Tensor]]) -> float:
+    def _loss_of(self, posterior: Posterior, given: Sequence[Batch]) -> float:
         """The same for a posterior's predictions."""
         total = 0.0
-        for batch, _ in given:
+        for batch in given:
             generator = torch.Generator(self.task.device).manual_seed(0)
             prediction = posterior.likelihood.predict(posterior.marginals(batch.x, DRAWS, generator))
             total -= float(prediction.log_prob(prediction.target(batch.y)).sum())
-        return total / sum(batch.y.numel() for batch, _ in given)
+        return total / sum(batch.y.numel() for batch in given)
 
-    def _untaught(self, size: float, given: Sequence[tuple[Batch, Tensor]]) -> float:
+    def _untaught(self, size: float, given: Sequence[Batch]) -> float:
         """The same for outputs of ±size that know nothing of y, with the unknowns that are best for them."""
-        like, y = torch.cat([outputs for _, outputs in given]), torch.cat([batch.y for batch, _ in given])
+        with torch.no_grad():
+            like = torch.cat([self.task.outputs(self.task.model, batch.x) for batch in given])  # for their shape alone
+        y = torch.cat([batch.y for batch in given])
         # a chessboard of signs over examples and outputs, and its negative, so that neither meets the targets by chance
         places = torch.arange(len(like), device=like.device)
         if like.ndim > 1:
@@ -223,6 +242,7 @@ class GradientLearner(Learner):
             "unknowns": self.unknowns,
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "steps": self.steps,
+            "began": self.began,
         }
 
     def load_state_dict(self, state: Tree) -> None:
@@ -233,7 +253,7 @@ class GradientLearner(Learner):
                     tensor.copy_(saved[name])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        self.steps = state["steps"]
+        self.steps, self.began = state["steps"], state["began"]
 
 
 def _check_apart(optimizers: Sequence[Optimizer]) -> None:
