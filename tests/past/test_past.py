@@ -37,9 +37,8 @@ def pasts():
 def test_every_gaussian_is_a_prior_for_every_method(pasts, give, take, tmp_path):
     past = pasts[give]
     x, y = classes(24, seed=1)
-    if take == "bbb, by turns" and give in ("swag", "laplace, kronecker"):
-        # Plain SGD at 0.2 is far too fast for a prior as stiff as that of two snapshots, or of an evidence for each
-        # parameter on few data: it diverges, and says so.
+    if take == "bbb, by turns" and give == "swag":
+        # Plain SGD is far too fast for a prior as stiff as that of two snapshots: it diverges, and says so.
         with pytest.raises(br.training.Diverged, match="though its numbers are finite"):
             br.fit(mlp(seed=5), (x, y), TAKE[take], prior=past, epochs=1, batch_size=12)
         return

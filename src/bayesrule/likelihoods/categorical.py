@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -21,7 +22,6 @@ class Categorical(Likelihood):
 
         hessian = diag(p) − p pᵀ,    p = softmax(f)
 
-    >>> import torch
     >>> Categorical().log_prob(torch.zeros(1, 4), torch.tensor([2])).exp()
     tensor([0.2500])
     """
@@ -50,6 +50,10 @@ class Categorical(Likelihood):
         """``diag(p) − p pᵀ``."""
         p = self.mean(outputs).movedim(1, -1)
         return p.diag_embed() - p.unsqueeze(-1) * p.unsqueeze(-2)
+
+    def sample(self, outputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """One label for each example: the largest of the logits with Gumbel noise."""
+        return (outputs - torch.empty_like(outputs).exponential_(generator=generator).log()).argmax(1)
 
     def mean(self, outputs: Tensor) -> Tensor:
         """Probabilities of the classes."""

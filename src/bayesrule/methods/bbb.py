@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bayesrule import modules
 from bayesrule.data import Batch, inputs
@@ -125,10 +125,6 @@ class VariationalLearner(GradientLearner):
             layer = f"penalty {name.rpartition('.')[0]}".rstrip()
             layers[layer] = layers.get(layer, torch.zeros(())) + self.task.weight * value
         return layers
-
-    def centre(self) -> nn.Module:
-        """The module at the means."""
-        return self.posterior().at_mean()
 
     def tensors(self) -> Parameters:
         """Means, deviations, and the module's buffers under their own names."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,19 +15,14 @@ from bayesrule import modules, processes
 from bayesrule.data import Batch
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
+from bayesrule.methods import soundness
 from bayesrule.methods.base import Learner, Logs, Plan
 from bayesrule.modules import Parameters
 from bayesrule.optim import Group, Natural, Schedule, schedule
-from bayesrule.posteriors import Posterior, settled
+from bayesrule.posteriors import Posterior
 from bayesrule.task import Task
 
 UNKNOWNS = Group(lr=0.1)  # a few logs of scales: they may move faster than weights
-LOOK = 1024  # examples that tell whether a fit ended worse than it began
-SLACK = 0.25  # nats for each number of the targets that it may be worse
-DRAWS = 8  # of a posterior, for the same purpose
-FEW = 5.0  # nats in all beside these, which few data may be off by: odds of a hundred and fifty
-ZERO = 1e-3  # the size of outputs that count for zero: targets of zero would have no noise about zero itself
-UNTAUGHT = 3.0  # the size of outputs beyond which a start excuses nothing: thrice that of standardised targets
 
 
 class Trained(NamedTuple):
@@ -50,8 +46,11 @@ class GradientLearner(Learner):
     """One loss, whose gradient goes to several groups of parameters and to what is unknown of the likelihood.
 
     ``network`` holds all that is learnt but for the unknowns, and the buffers that follow along; ``trained`` says how
-    its parameters are trained.
+    its parameters are trained. ``tells_its_draws``: whether the losses that it logs are those of networks such as its
+    posterior draws.
     """
+
+    tells_its_draws = True
 
     def __init__(
         self,
@@ -74,9 +73,7 @@ class GradientLearner(Learner):
         # pages that come and go.
         torch.empty(28 * 2**20, dtype=torch.uint8)
         self.steps = 0
-        self.began = 0.0  # the loss of the first weights, which are not always the module's own
-        if plan.steps:
-            self.began = self._misfit()
+        self.began: Tensor | None = None  # mean −log p(y|f) of the first batch
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -108,6 +105,8 @@ class GradientLearner(Learner):
             if turn is None or turn(epoch):
                 optimizer.step()
         self.steps += 1
+        if self.began is None:
+            self.began = logs.get("nll", logs["loss"])  # which is the same where nothing else is in the loss
         return logs
 
     def backward(self, batch: Batch) -> Logs:
@@ -149,91 +148,14 @@ class GradientLearner(Learner):
         self.check_sound(posterior)
         return posterior
 
-    def centre(self) -> nn.Module:
-        """The network at the mean of what is learnt."""
-        return self.network
-
     def check_sound(self, posterior: Posterior | None = None) -> None:
-        """Refuse a fit that ended worse than it began, and worse than one that knows nothing.
-
-        With L(q, u) = −log p(D|q, u) for outputs from q and unknowns u, a fit that ends at q, u is sound if
-
-            L(q, u) ≤ min(max(L(start, u_start), L(0, u*)), L(±3, u*)) + slack
-
-        with a slack of a quarter of a nat for each number of D and five in all, where u* is best for the outputs beside
-        it. The mode under a prior around zero has L ≤ L(0, u*), at any scale and temperature: weights of zero cost the
-        prior least, so that others have to fit better. The same holds of a variational q beside a narrow one around
-        zero. A fit of few steps is about as good as its start. A start far from the data excuses little, though:
-        outputs of ±3 at random are worse than a usual start on standardised data. What earlier data have taught may be
-        wrong about new ones by as much as it likes.
-
-        ``posterior``: None is the present one.
-        """
-        if not self.steps:
+        """Refuse a fit that has ended in finite nonsense, see `soundness`. ``posterior``: None is the present one."""
+        if self.began is None:  # not a step was taken
             return
-        given = list(self._some())
-        nothing = self._untaught(ZERO, given)
-        limit = max(self.began, nothing)
-        if not self.task.prior.learnt:
-            limit = min(limit, self._untaught(UNTAUGHT, given))
-        ended = self._loss_of(posterior or self.posterior(), given)
-        if not ended <= limit + SLACK + FEW / sum(batch.y.numel() for batch in given):
-            raise FloatingPointError(
-                f"the fit has diverged, though its numbers are finite: −log p(y|x, D) is on average {ended:.4g} for each "
-                f"number of y; before training it was {self.began:.4g}, and for outputs of zero it is {nothing:.4g}. "
-                "Standardise inputs and targets, train longer, or lower the learning rate"
-            )
-
-    def _some(self) -> Iterator[Batch]:
-        """Some examples, the same each time."""
-        seen = 0
-        for batch in self.task.batches(self.plan.batch_size, seed=0):
-            yield batch
-            seen += len(batch.y)
-            if seen >= LOOK:
-                break
-
-    @torch.no_grad()
-    def _misfit(self) -> float:
-        """Mean −log p(y|f) for each number of y, at the present centre in evaluation mode."""
-        network, likelihood = self.centre(), self.learnt()
-        modes = [(layer, layer.training) for layer in network.modules()]
-        buffers = modules.copies(dict(network.named_buffers()))  # which a pass may change
-        network.eval()
-        numbers, total = 0, 0.0
-        for batch in self._some():
-            numbers += batch.y.numel()
-            total += len(batch.y) * float(self.task.nll(self.task.outputs(network, batch.x), batch.y, likelihood))
-        for layer, training in modes:
-            layer.training = training
-        for name, buffer in network.named_buffers():
-            buffer.copy_(buffers[name])
-        return total / numbers
-
-    @torch.no_grad()
-    def _loss_of(self, posterior: Posterior, given: Sequence[Batch]) -> float:
-        """The same for a posterior's predictions."""
-        total = 0.0
-        for batch in given:
-            generator = torch.Generator(self.task.device).manual_seed(0)
-            prediction = posterior.likelihood.predict(posterior.marginals(batch.x, DRAWS, generator))
-            total -= float(prediction.log_prob(prediction.target(batch.y)).sum())
-        return total / sum(batch.y.numel() for batch in given)
-
-    def _untaught(self, size: float, given: Sequence[Batch]) -> float:
-        """The same for outputs of ±size that know nothing of y, with the unknowns that are best for them."""
-        with torch.no_grad():
-            like = torch.cat([self.task.outputs(self.task.model, batch.x) for batch in given])  # for their shape alone
-        y = torch.cat([batch.y for batch in given])
-        # a chessboard of signs over examples and outputs, and its negative, so that neither meets the targets by chance
-        places = torch.arange(len(like), device=like.device)
-        if like.ndim > 1:
-            places = places[:, None] + torch.arange(like.shape[1], device=like.device)
-        signs = (1 - 2 * (places % 2)).reshape(*places.shape, *[1] * (like.ndim - places.ndim))
-        outputs = size * signs.to(like).expand_as(like)
-        outputs, twice = torch.cat([outputs, -outputs]), torch.cat([y, y])
-        best = settled(self.task.likelihood, outputs.unsqueeze(0), twice)
-        return float(self.task.nll(outputs, twice, best)) * len(y) / y.numel()
+        history, last = self.plan.history, math.inf
+        if history and self.tells_its_draws:
+            last = history[-1].get("nll", history[-1]["loss"])
+        soundness.check(self.task, self.plan.batch_size, float(self.began), last, lambda: posterior or self.posterior())
 
     def state_dict(self) -> Tree:
         """Network, unknowns, the optimisers' states, and the step."""

@@ -160,6 +160,7 @@ class NaturalLearner(GradientLearner):
             lr = _rate(optimizer.determined) * min(plan.steps / UNHURRIED, 1.0)
         super().__init__(task, plan, network, [Trained(optimizer, lr, schedule(method.schedule))])
         self.optimizer, self.method = optimizer, method
+        self.tells_its_draws = optimizer.noisy
 
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Mean −log p(y|f)."""

@@ -37,6 +37,8 @@ def settled(likelihood: Likelihood, outputs: Tensor, y: Tensor) -> Likelihood:
 
     u* = argmax_u Σ_i log 1/S Σ_s p(y_i | f_s(x_i), u).
     """
+    if not likelihood.unknowns():
+        return likelihood
     outputs = outputs.double()
 
     def log_prob(likelihood: Likelihood) -> Tensor:
