@@ -44,7 +44,7 @@ def test_digits_at_the_first_try(method):
 
 @pytest.mark.parametrize("method", ["swag", pytest.param("ensemble", marks=pytest.mark.slow)])
 def test_averages_know_more_of_digits_than_one_network(method):
-    """Than one that was trained as long: where the length is left open, `map` goes on to its mode, and `swag` does not."""
+    """Than one that was trained as long: where the length is left open, `map` goes on to its mode, as `swag` cannot."""
     usual = 45  # epochs for 2000 steps of 32
     assert scores_on_digits(method, usual)["nll"] < scores_on_digits("map", usual)["nll"]
 
