@@ -49,7 +49,7 @@ def test_no_network_learns_from_the_examples_that_it_is_judged_on():
         torch.manual_seed(0)
         for batch in [*task.batches(20, 0), *task.batches(20, 1)]:
             own.step(batch)
-        ends.append({name: t.detach().clone() for name, t in own.weights().items()})
+        ends.append({name: t.detach().clone() for name, t in own.stack.tensors().items()})
     before, after = ends[0]["linear.weight"], ends[1]["linear.weight"]
     same = (before == after).flatten(1).all(1)
     kept = own.own_fold == 2
@@ -67,7 +67,7 @@ def test_folds_are_shares_of_every_class():
     assert (part >= 0).sum() == 12
 
 
-def test_penalties_are_the_log_densities_of_the_priors_up_to_constants():
+def test_slopes_are_the_gradients_of_the_priors_log_densities():
     task = Task.create(br.models.tabular(4, 2, hidden=(5,)), table(classes=2))
     names = list(task.parameters())
     candidates = [
@@ -75,14 +75,14 @@ def test_penalties_are_the_log_densities_of_the_priors_up_to_constants():
         Candidate("double exponential", dict.fromkeys(names, 0.7), sparse=True),
     ]
     given = [br.priors.Gaussian(candidates[0].deviations), br.priors.Laplace(0.7 / 2**0.5)]
-    beliefs = Beliefs(candidates, 1, task)
-    differences = []
-    for seed in range(2):
-        generator = torch.Generator().manual_seed(seed)
-        drawn = {name: torch.randn(2, *p.shape, generator=generator) for name, p in task.parameters().items()}
-        exact = [p.resolve(task.model).log_prob({k: t[i] for k, t in drawn.items()}) for i, p in enumerate(given)]
-        differences.append(beliefs.penalty(drawn) + torch.stack(exact))
-    torch.testing.assert_close(differences[0], differences[1], rtol=1e-4, atol=1e-3)
+    drawn = {name: torch.randn(2, *p.shape, requires_grad=True) for name, p in task.parameters().items()}
+    loss = 0.0
+    for index, (prior, weight) in enumerate(zip(given, (0.1, 3.0), strict=True)):
+        loss = loss - weight * prior.resolve(task.model).log_prob({name: t[index] for name, t in drawn.items()})
+    wanted = torch.autograd.grad(loss, list(drawn.values()))
+    Beliefs(candidates, 1, task).add_slopes(drawn, torch.tensor([0.1, 3.0]))
+    for t, gradient in zip(drawn.values(), wanted, strict=True):
+        torch.testing.assert_close(t.grad, gradient)
 
 
 def test_many_networks_at_once_learn_what_a_loop_over_them_does():
@@ -95,7 +95,7 @@ def test_many_networks_at_once_learn_what_a_loop_over_them_does():
         for step, batch in enumerate(own.task.batches(32, 0)):
             torch.manual_seed(step)
             own.step(batch)
-        ends.append(own.weights())
+        ends.append(own.stack.tensors())
     for name, found in ends[0].items():
         torch.testing.assert_close(found, ends[1][name], rtol=1e-7, atol=1e-9)
 

@@ -162,14 +162,24 @@ class Beliefs:
             self.sizes[name] = torch.where(there & sparse, math.sqrt(2) / deviations, none)
             self.there[name] = there.to(p.dtype)
 
-    def penalty(self, weights: Parameters) -> Tensor:
-        """Of each network, [M]."""
-        total = []
+    @torch.no_grad()
+    def start(self, weights: Parameters) -> None:
+        """Set weights to zero that a candidate does without."""
+        for name, there in self.there.items():
+            weights[name].mul_(there)
+
+    @torch.no_grad()
+    def add_slopes(self, weights: Parameters, factors: Tensor) -> None:
+        """Add factors [M] times the gradients of −log p(w) to those that the weights have; zero stays zero.
+
+        In closed form: to differentiate it took a third of the time of a step.
+        """
         for name, a in self.squares.items():
-            off = weights[name] - self.centres[name]
-            terms = a * off.square() + self.sizes[name] * off.abs()
-            total.append(terms.reshape(len(terms), -1).sum(1))
-        return torch.stack(total).sum(0)
+            w = weights[name]
+            off = w - self.centres[name]
+            slope = torch.addcmul(self.sizes[name] * off.sign(), a, off, value=2)
+            grad = torch.zeros_like(w) if w.grad is None else w.grad
+            w.grad = grad.addcmul_(factors.view_as(a), slope).mul_(self.there[name])
 
 
 class AutoLearner(GradientLearner):
@@ -189,6 +199,8 @@ class AutoLearner(GradientLearner):
         _check_memory(self.count, task)
         self.module = modules.training_mode(modules.twin(task.model))
         self.stack = Stack([_start(task, noise) for _ in range(self.count)], modules.parameters(task.model))
+        if self.beliefs is not None:
+            self.beliefs.start(self.stack.tensors())
         self.at_once = self._runs_at_once(task)
         self.own_fold = torch.arange(self.folds).repeat(self.count // self.folds)
         unknowns = {name: torch.stack([u] * self.count) for name, u in task.likelihood.unknowns().items()}
@@ -201,7 +213,7 @@ class AutoLearner(GradientLearner):
             return False
         module = modules.shell(self.module).eval()
         x = next(task.ordered(2)).x
-        states = {name: t.detach() for name, t in self.stack.tensors().items()}
+        states = self._states()
         try:
             with torch.no_grad(), seeds.untouched(task.device):
                 found = vmap(lambda own: modules.call(module, x, own))(states)[0]
@@ -211,39 +223,43 @@ class AutoLearner(GradientLearner):
         return found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-3, atol=1e-5)
 
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
-        """Σ over networks of mean −log p(y|f) − (η/N) log p(w), the mean over the examples that each may see.
+        """Σ over networks of mean −log p(y|f) over the examples that each may see; under the user's own prior also of
+        −(η/N) log p(w).
 
         The loop's batch says how many examples to take. Which, is drawn here: their numbers tell who may see them.
         """
         assert isinstance(self.task.data, Arrays)
         index = torch.randint(self.task.data.n, (len(batch.y),))  # on the CPU, where the data are
         some = self.task.data.take(index).all().to(self.task.device)
-        weights = self.weights()
-        log_probs = self._log_probs(weights, some)
+        log_probs = self._log_probs(self.stack.tensors(), some)
         visible = (self.fold[index] != self.own_fold[:, None]).to(log_probs)
         nll = -(log_probs * visible).sum(1) / visible.sum(1).clamp(min=1)
-        penalty = self.task.temperature * self._penalty(weights) / self._seen()
-        loss = nll + penalty
-        logs = {"loss": loss.mean(), "nll": nll.mean(), "penalty": penalty.mean()}
-        return loss.sum(), {name: value.detach() for name, value in logs.items()}
-
-    def _seen(self) -> Tensor:
-        """N of every network: the examples that are not held out from it."""
-        return len(self.fold) - torch.bincount(self.fold + 1)[1:][self.own_fold].to(self.task.device)
-
-    def weights(self) -> Parameters:
-        """The tensors of all networks; zero where a candidate does without a weight."""
-        tensors = self.stack.tensors()
+        loss = nll.sum()
         if self.beliefs is None:
-            return tensors
-        return tensors | {name: tensors[name] * there for name, there in self.beliefs.there.items()}
+            loss = loss + (self._weight() * self._penalty()).sum()
+        return loss, {"loss": nll.detach().mean()}
 
-    def _penalty(self, weights: Parameters) -> Tensor:
+    def backward(self, batch: Batch) -> Logs:
+        """Gradients of the likelihood and of the prior."""
+        logs = super().backward(batch)
         if self.beliefs is not None:
-            return self.beliefs.penalty(weights)
-        trainable = modules.parameters(self.module)
-        own = [{name: weights[name][m] for name in trainable} for m in range(self.count)]
+            self.beliefs.add_slopes(self.stack.tensors(), self._weight())
+        return logs
+
+    def _weight(self) -> Tensor:
+        """η/N of every network, N the examples that are not held out from it."""
+        held = torch.bincount(self.fold + 1, minlength=self.folds + 1)[1:]
+        seen = (len(self.fold) - held)[self.own_fold]
+        return (self.task.temperature / seen).to(self.task.device, modules.dtype_of(self.module))
+
+    def _penalty(self) -> Tensor:
+        """−log p(w) of every network under the user's prior."""
+        trainable, tensors = modules.parameters(self.module), self.stack.tensors()
+        own = [{name: tensors[name][m] for name in trainable} for m in range(self.count)]
         return -torch.stack([self.task.prior.log_prob(each) for each in own])
+
+    def _states(self) -> Parameters:
+        return {name: t.detach() for name, t in self.stack.tensors().items()}
 
     def _log_probs(self, weights: Parameters, batch: Batch) -> Tensor:
         """Log p(y|f) of every example under every network, [M, B]."""
@@ -289,7 +305,7 @@ class AutoLearner(GradientLearner):
         """Outputs [C, n, ...] of every candidate at held-out examples, by networks that have not seen them, and y."""
         assert isinstance(self.task.data, Arrays)
         module = modules.shell(self.module).eval()
-        states = {name: t.detach() for name, t in self.weights().items()}
+        states = self._states()
         outputs, targets = [], []
         for k in range(self.folds):
             own = {name: t[k :: self.folds] for name, t in states.items()}
@@ -327,7 +343,7 @@ class AutoLearner(GradientLearner):
         self.fold = state["fold"].cpu()
 
     def _particles(self, several: Iterable[int], likelihood: Likelihood, **found: Any) -> Particles:
-        states = {name: t.detach() for name, t in self.weights().items()}
+        states = self._states()
         networks = [modules.copies(_one(states, m)) for m in several]
         return Particles(networks, context(self.task, likelihood, **found))
 
