@@ -44,7 +44,7 @@ class Task:
         model: nn.Module,
         train: Any,
         likelihood: str | Likelihood | None = None,
-        prior: str | Prior | None = None,
+        prior: str | float | Prior | None = None,
         temperature: float = 1.0,
         autocast: str | None = None,
     ) -> Task:

@@ -73,3 +73,43 @@ def test_missing_parts_of_the_inputs_are_named():
 
     with pytest.raises(ValueError, match=r"cannot take the inputs \(X\['a'\].*unexpected keyword argument 'c'"):
         br.Task.create(Two(), ({"a": X, "c": X}, Y))
+
+
+def test_a_number_is_the_scale_of_a_gaussian_prior():
+    numbers = [br.fit(mlp(), (X, Y), MAP(), prior=prior, epochs=2) for prior in (0.5, br.priors.Gaussian(0.5))]
+    assert torch.equal(*(posterior.predict(X).probs for posterior in numbers))
+    assert numbers[0].info["prior"]["fields"]["scale"] == 0.5
+    assert not torch.equal(numbers[0].predict(X).probs, br.fit(mlp(), (X, Y), MAP(), epochs=2).predict(X).probs)
+
+
+@pytest.mark.parametrize("prior", [True, -0.5, 0.0])
+def test_not_every_number_is_a_scale(prior):
+    with pytest.raises((TypeError, ValueError), match=r"prior|scale"):
+        br.fit(mlp(), (X, Y), MAP(), prior=prior, epochs=1)
+
+
+def test_progress_is_shown_when_asked_for(capsys, tmp_path):
+    silent = br.fit(mlp(), (X, Y), MAP(), epochs=2)
+    assert capsys.readouterr() == ("", "")
+    shown = br.fit(mlp(), (X, Y), MAP(), epochs=2, progress=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("map: epoch 2 of 2, NLL ")
+    assert torch.equal(silent.predict(X).probs, shown.predict(X).probs)
+
+
+def test_progress_of_a_resumed_fit(capsys, tmp_path):
+    def cut(at):
+        if at.step == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        br.fit(mlp(), (X, Y), MAP(), epochs=2, callbacks=[cut], out=br.training.Folder(tmp_path, interval=0))
+    br.resume(tmp_path, mlp(), (X, Y), progress=True)
+    assert capsys.readouterr().err.startswith("map: epoch 2 of 2, NLL ")
+
+
+def test_progress_on_a_terminal_is_a_bar(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    br.fit(mlp(), (X, Y), MAP(), epochs=2, progress=True)
+    assert "NLL" in capsys.readouterr().err

@@ -15,7 +15,6 @@ from bayesrule import likelihoods, processes
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
-from bayesrule.cli.terminal import progress
 from bayesrule.data import Kind, Schema, Split, fingerprint, load, read_table, standardize
 from bayesrule.files import FileError, write_atomically
 from bayesrule.jobs import threads
@@ -102,9 +101,9 @@ class Run:
         data: Any = split.train
         if not split.image_shape:  # pixels are in [0, 1] already
             data = standardize(data)
-        with progress(asked.method) as callback, threads(asked.threads):
+        with threads(asked.threads):
             if method is None and folder is not None and not _fresh(folder):
-                return resume(folder, network, data, callbacks=[callback])
+                return resume(folder, network, data, progress=True)
             if folder is not None:
                 self.write(folder.path)  # before the first step, so that whatever is interrupted can be resumed
             try:
@@ -118,8 +117,8 @@ class Run:
                     asked.epochs,
                     asked.batch_size,
                     asked.seed,
-                    callbacks=[callback],
                     out=folder,
+                    progress=True,
                 )
             except Exception:
                 if folder is not None and _fresh(folder):  # refused before the first step: leave nothing behind
