@@ -54,7 +54,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         method: str | Method = "auto",
         hidden: Sequence[int] = (64, 64),
         model: Model | None = None,
-        prior: str | Prior | None = None,
+        prior: str | float | Prior | None = None,
         temperature: float = 1.0,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -127,7 +127,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
         hidden: widths of the hidden layers.
         model: a network instead of `br.models.tabular` with ``hidden``: a ``torch.nn.Module``, or a function of the
             numbers of inputs and outputs that makes one; one output for each class.
-        prior: a prior, the name of a scale rule, or None for the default.
+        prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
@@ -161,7 +161,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """The probability of each class, ``[N, classes]``, averaged over networks."""
-        return self.prediction(X).probs.cpu().numpy()  # type: ignore[attr-defined]
+        return self.prediction(X).probs.cpu().numpy()
 
     def predict(self, X: ArrayLike) -> Array:
         """The most probable labels."""
@@ -194,7 +194,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
             numbers of inputs and outputs that makes one.
         likelihood: ``"gaussian"``, noise that is learnt; ``"heteroscedastic"``, noise that depends on x; ``"poisson"``,
             for counts.
-        prior: a prior, the name of a scale rule, or None for the default.
+        prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
@@ -218,7 +218,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         hidden: Sequence[int] = (64, 64),
         model: Model | None = None,
         likelihood: str = "gaussian",
-        prior: str | Prior | None = None,
+        prior: str | float | Prior | None = None,
         temperature: float = 1.0,
         epochs: int | None = None,
         batch_size: int | None = None,
