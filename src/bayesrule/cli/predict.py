@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bayesrule.cli import options
-from bayesrule.cli.runs import Run
+from bayesrule.cli.loaded import load_run
 from bayesrule.cli.terminal import say
 from bayesrule.data.cells import escaped, is_predictions
 from bayesrule.files import write_atomically
@@ -37,13 +37,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Load, predict, write."""
-    folder = Path(args.run)
     if args.out:
         _refuse(Path(args.out), Path(args.data))
-    run = Run.read(folder)
-    posterior = run.posterior(folder, getattr(args, "device", None))
-    x = run.inputs(args.data, getattr(args, "data_dir", None))
-    table = posterior.predict(x, seed=run.settings.seed).to_frame(classes=run.classes)
+    run = load_run(args.run, getattr(args, "device", None))
+    table = run.predict(args.data, data_dir=getattr(args, "data_dir", None))
     text = csv_of(table)
     if args.out:
         write_atomically(args.out, text)

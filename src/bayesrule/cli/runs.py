@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,6 +24,9 @@ from bayesrule.posteriors import Posterior
 from bayesrule.posteriors import load as load_posterior
 from bayesrule.report import versions
 from bayesrule.training import Folder, fit, resume
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMAT = "bayesrule-run/1"
 
@@ -132,8 +135,10 @@ class Run:
             raise FileNotFoundError(f"{folder} is not finished: continue it with bayesrule fit --resume --out {folder}")
         return load_posterior(path, build(self.model, device=device or self.settings.device))
 
-    def inputs(self, data: str, data_dir: str | None) -> torch.Tensor:
-        """The inputs of DATA: all rows of a table, or the test examples of a named set."""
+    def inputs(self, data: str | pd.DataFrame, data_dir: str | None) -> torch.Tensor:
+        """The inputs of DATA: all rows of a table, in a frame or a file, or the test examples of a named set."""
+        if not isinstance(data, str):
+            return torch.from_numpy(self._schema("a DataFrame").inputs(data))
         if not is_table(data):
             return self.test(data, data_dir).test[0]
         return torch.from_numpy(self._schema(data).inputs(read_table(data)))
