@@ -70,7 +70,8 @@ def fit(
         train: ``(X, y)`` of arrays or tensors (X may be a tuple or dict of them), a Dataset, a DataLoader, or
             ``br.data.standardize((X, y))``.
         method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
-        likelihood: a name or object; None: integers are classes, floats are reals with normal noise.
+        likelihood: a name or object; None: integers, and floats that are only 0 and 1, are classes; other floats are
+            reals with normal noise.
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None: Kaiming's scale for
             reals, one otherwise. Or a Gaussian posterior of earlier data: the fit starts from its mean, and keeps its
             likelihood, with the noise it has, and its scaling of inputs and targets.
