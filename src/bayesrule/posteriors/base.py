@@ -174,7 +174,11 @@ class Posterior(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write the posterior with all that a prediction needs, except the module's code, to one file, atomically."""
-        tree = {
+        files.save(path, files.sealed(self.tree()), "posterior")
+
+    def tree(self) -> dict[str, Tree]:
+        """What `save` writes."""
+        return {
             "kind": self.kind,
             "state": self.state(),
             "likelihood": to_spec(self.likelihood),
@@ -183,7 +187,6 @@ class Posterior(ABC):
             "signature": modules.signature(self.model),
             "frozen": modules.digests(modules.frozen(self.context.model)),
         }
-        files.save(path, files.sealed(tree), "posterior")
 
     def inputs(self, x: Any) -> Inputs:
         """The user's inputs, checked, in the network's dtype and scale."""
@@ -199,7 +202,11 @@ def load(path: str | Path, model: nn.Module) -> Posterior:
     What was frozen in the fit is not in the file: the module must have it. Its other weights do not matter: they all
     are in the file, or it is refused.
     """
-    tree = files.unsealed(path, files.load(path, "posterior", modules.device_of(model)))
+    return from_tree(path, files.unsealed(path, files.load(path, "posterior", modules.device_of(model))), model)
+
+
+def from_tree(path: str | Path, tree: Tree, model: nn.Module) -> Posterior:
+    """Undo `Posterior.tree`, which a file at ``path`` holds, onto a module, as `load` does."""
     try:
         return _read(path, tree, model)
     except files.FileError:
