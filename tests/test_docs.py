@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shlex
+import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
@@ -167,3 +168,23 @@ def test_every_page_is_in_the_index():
 @pytest.mark.parametrize("command", ["make demo", "make test"])
 def test_the_readme_names_both_commands(command):
     assert command in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow  # mypy reads all of torch's types first
+def test_the_readme_passes_strict_type_checks_as_a_users_script(tmp_path):
+    code = [block.code for block in blocks(ROOT / "README.md") if block.language == "python"]
+    wrong = "posterior.predict(digits.test[0]).lable\n"  # what a check that sees no types would let pass
+    (tmp_path / "script.py").write_text("\n".join([*code, wrong]), encoding="utf-8")
+    # of the package only the types count, as if it were installed; its own errors are another check's
+    line = ["--strict", "--config-file=", "--follow-imports=silent", "--cache-dir", ROOT / ".mypy_cache", "script.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *line],
+        cwd=tmp_path,
+        env=os.environ | {"MYPYPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+    )
+    *errors, _ = done.stdout.splitlines()
+    assert [error.split("error: ")[-1] for error in errors] == [
+        '"Prediction" has no attribute "lable"; maybe "label"?  [attr-defined]'
+    ]

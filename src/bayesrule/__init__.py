@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import gc
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -48,11 +47,14 @@ finally:
 # Rooms that no fit enters: each is loaded when it is first used, so that `import bayesrule` stays quick.
 if TYPE_CHECKING:
     from bayesrule import families, gp, penalties, rule
+    from bayesrule.cli.loaded import load_run
 else:
 
-    def __getattr__(name: str) -> ModuleType:
+    def __getattr__(name: str) -> Any:
         if name in ("families", "gp", "penalties", "rule"):
             return importlib.import_module(f"bayesrule.{name}")
+        if name == "load_run":
+            return importlib.import_module("bayesrule.cli.loaded").load_run
         raise AttributeError(f"module 'bayesrule' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
@@ -69,6 +71,7 @@ __all__ = [
     "gp",
     "likelihoods",
     "load",
+    "load_run",
     "methods",
     "models",
     "nn",

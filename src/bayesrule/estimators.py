@@ -6,8 +6,11 @@ its name: it needs scikit-learn, which ``import bayesrule`` does not.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from numbers import Integral
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -19,13 +22,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from bayesrule import modules
+from bayesrule import files, methods, modules, priors
 from bayesrule.data import Arrays, standardize
+from bayesrule.files import FileError, Tree
 from bayesrule.likelihoods import AVAILABLE
-from bayesrule.methods import Method
+from bayesrule.methods import Method, assign
 from bayesrule.models import choose_device, tabular
-from bayesrule.naming import unknown
-from bayesrule.posteriors import Posterior
+from bayesrule.naming import to_spec, unknown
+from bayesrule.posteriors import Posterior, from_tree
 from bayesrule.predictions import Prediction
 from bayesrule.priors import Prior
 from bayesrule.task import Task
@@ -48,13 +52,14 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
     """All but the kind of target."""
 
     posterior_: Posterior
+    outputs_: int
 
     def __init__(
         self,
         method: str | Method = "auto",
         hidden: Sequence[int] = (64, 64),
         model: Model | None = None,
-        prior: str | Prior | None = None,
+        prior: str | float | Prior | None = None,
         temperature: float = 1.0,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -76,9 +81,78 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self.posterior_.predict(validate_data(self, X, reset=False, dtype=FLOATS), samples)
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; with ``deep`` also the fields of the method, as ``method__lr``."""
+        params = super().get_params(deep)
+        method = self.method
+        if isinstance(method, str) and method in methods.AVAILABLE:
+            method = methods.choose(method)
+        if deep and isinstance(method, Method):
+            params |= _within("method", method)
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, and fields of the method: ``method__lr=0.01``, or ``method__base__lr`` of one within it."""
+        fields = {key: value for key, value in params.items() if key.startswith("method__")}
+        super().set_params(**{key: value for key, value in params.items() if key not in fields})
+        for key in sorted(fields, key=lambda key: key.count("__")):  # what something is before what is in it
+            path = key.removeprefix("method__").replace("__", ".")
+            self.method = assign(methods.choose(self.method), path, fields[key])
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted estimator to one safetensors file, atomically, but for the code of a ``model`` of yours."""
+        check_is_fitted(self)
+        params = {name: to_spec(value) for name, value in self.get_params(deep=False).items() if name != "model"}
+        if not (params["random_state"] is None or isinstance(params["random_state"], Integral)):
+            raise TypeError(f"random_state must be a whole number or None to be saved, not {params['random_state']!r}")
+        if params["device"] is not None:
+            params["device"] = str(params["device"])
+        tree = {
+            "class": type(self).__name__,
+            "own_model": self.model is not None,
+            "params": params,
+            "learnt": self._learnt(),
+            "dtype": str(modules.dtype_of(self.posterior_.model)).removeprefix("torch."),
+            "posterior": self.posterior_.tree(),
+        }
+        files.save(path, files.sealed(tree), "estimator")
+
+    @classmethod
+    def load(cls, path: str | Path, model: Model | None = None) -> Self:
+        """Read what `save` wrote. ``model``: the module, or the function that makes it, if the fit had one."""
+        tree = files.unsealed(path, files.load(path, "estimator"))
+        if tree["class"] != cls.__name__:
+            raise FileError(f"{path}: holds a {tree['class']}, not a {cls.__name__}: use {tree['class']}.load")
+        if tree["own_model"] and model is None:
+            raise FileError(f"{path}: was fitted with a model of yours, whose code no file holds: load(path, model)")
+        params = tree["params"]
+        for name, read in (("method", methods.from_spec), ("prior", priors.from_spec)):
+            if isinstance(params[name], dict):
+                params[name] = read(params[name])
+        estimator = cls(**params, model=model)
+        estimator._set_learnt(tree["learnt"])
+        inputs, dtype = tree["learnt"]["n_features_in_"], getattr(torch, tree["dtype"])
+        network = estimator._moved(estimator._made(inputs, estimator.outputs_, dtype, seed=0))
+        estimator.posterior_ = from_tree(path, files.moved(tree["posterior"], modules.device_of(network)), network)
+        return estimator
+
+    def _learnt(self) -> dict[str, Tree]:
+        """What a fit has set beside the posterior, as plain data."""
+        found: dict[str, Tree] = {"n_features_in_": self.n_features_in_, "outputs_": self.outputs_}
+        if hasattr(self, "feature_names_in_"):
+            found["feature_names_in_"] = list(self.feature_names_in_)
+        return found
+
+    def _set_learnt(self, learnt: dict[str, Tree]) -> None:
+        """Undo `_learnt`."""
+        for name, value in learnt.items():
+            setattr(self, name, np.array(value, dtype=object) if name == "feature_names_in_" else value)
+
     def _learn(self, data: Arrays, likelihood: str, outputs: int) -> Self:
         # scikit-learn's convention: a whole number gives the same fit each time, None another one.
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.outputs_ = outputs
         self.posterior_ = fit(
             self._network(data, outputs, seed),
             data,
@@ -94,15 +168,18 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
 
     def _network(self, data: Arrays, outputs: int, seed: int) -> nn.Module:
         """The user's module, or a new one that is a function of the seed; one of ours has the dtype of X."""
-        network = self._made(data, outputs, seed)
+        assert isinstance(data.x, Tensor)
+        return self._moved(self._made(data.x.shape[1], outputs, data.x.dtype, seed))
+
+    def _moved(self, network: nn.Module) -> nn.Module:
+        """The network on the device that was asked for."""
         if self.device is None:
             return network
         if network is self.model:
             network = modules.twin(network, shared=())  # moving a module changes it, and this one is the user's
         return network.to(choose_device(self.device))
 
-    def _made(self, data: Arrays, outputs: int, seed: int) -> nn.Module:
-        assert isinstance(data.x, Tensor)
+    def _made(self, inputs: int, outputs: int, dtype: torch.dtype, seed: int) -> nn.Module:
         if isinstance(self.model, nn.Module):
             return self.model
         if not (self.model is None or callable(self.model)):
@@ -115,8 +192,23 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         with torch.random.fork_rng(devices=[]):  # a new network draws on the CPU only
             torch.default_generator.manual_seed(seed)
             if self.model is None:
-                return tabular(data.x.shape[1], outputs, self.hidden).to(data.x.dtype)
-            return self.model(data.x.shape[1], outputs)
+                return tabular(inputs, outputs, self.hidden).to(dtype)
+            return self.model(inputs, outputs)
+
+
+def _within(path: str, method: Method) -> dict[str, Any]:
+    """The fields of a method, and of methods within it, by scikit-learn's names of them.
+
+    >>> _within("method", methods.Ensemble(members=2))
+    {'method__members': 2, 'method__base': MAP(lr=0.01), 'method__base__lr': 0.01}
+    """
+    found = {}
+    for field in dataclasses.fields(method):  # type: ignore[arg-type]
+        name, value = f"{path}__{field.name}", getattr(method, field.name)
+        found[name] = value
+        if isinstance(value, Method):
+            found |= _within(name, value)
+    return found
 
 
 class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
@@ -127,7 +219,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
         hidden: widths of the hidden layers.
         model: a network instead of `br.models.tabular` with ``hidden``: a ``torch.nn.Module``, or a function of the
             numbers of inputs and outputs that makes one; one output for each class.
-        prior: a prior, the name of a scale rule, or None for the default.
+        prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
@@ -161,12 +253,20 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """The probability of each class, ``[N, classes]``, averaged over networks."""
-        return self.prediction(X).probs.cpu().numpy()  # type: ignore[attr-defined]
+        return self.prediction(X).probs.cpu().numpy()
 
     def predict(self, X: ArrayLike) -> Array:
         """The most probable labels."""
         index = self.prediction(X).point.cpu().numpy()
         return self.classes_[index]
+
+    def _learnt(self) -> dict[str, Tree]:
+        dtype = str(self.classes_.dtype)
+        return super()._learnt() | {"classes_": {"values": self.classes_.tolist(), "dtype": dtype}}
+
+    def _set_learnt(self, learnt: dict[str, Tree]) -> None:
+        labels = learnt["classes_"]
+        super()._set_learnt(learnt | {"classes_": np.array(labels["values"], dtype=labels["dtype"])})
 
     def _network(self, data: Arrays, outputs: int, seed: int) -> nn.Module:
         network = super()._network(data, outputs, seed)
@@ -194,7 +294,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
             numbers of inputs and outputs that makes one.
         likelihood: ``"gaussian"``, noise that is learnt; ``"heteroscedastic"``, noise that depends on x; ``"poisson"``,
             for counts.
-        prior: a prior, the name of a scale rule, or None for the default.
+        prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
@@ -218,7 +318,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         hidden: Sequence[int] = (64, 64),
         model: Model | None = None,
         likelihood: str = "gaussian",
-        prior: str | Prior | None = None,
+        prior: str | float | Prior | None = None,
         temperature: float = 1.0,
         epochs: int | None = None,
         batch_size: int | None = None,

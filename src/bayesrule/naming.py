@@ -36,7 +36,7 @@ def unknown(kind: str, given: str, valid: Iterable[str]) -> ValueError:
     return ValueError(f"unknown {kind} {given!r}: {hint}Valid: {', '.join(options)}")
 
 
-def choose(kind: str, given: str | T, options: Mapping[str, type[T]], base: type[Any]) -> T:
+def choose(kind: str, given: object, options: Mapping[str, type[T]], base: type[Any]) -> T:
     """The object that ``given`` stands for: itself, if it is a ``base``, or the named class with its defaults."""
     if isinstance(given, str):
         if given not in options:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -29,6 +30,12 @@ class Disagreement(ValueError):
 def rank() -> int:
     """The number of this process, from 0."""
     return dist.get_rank() if count() > 1 else 0
+
+
+def say(line: str) -> None:
+    """A line for people, on stderr; of many processes the first one speaks."""
+    if rank() == 0:
+        print(line, file=sys.stderr, flush=True)
 
 
 def count() -> int:

@@ -44,7 +44,7 @@ class Task:
         model: nn.Module,
         train: Any,
         likelihood: str | Likelihood | None = None,
-        prior: str | Prior | None = None,
+        prior: str | float | Prior | None = None,
         temperature: float = 1.0,
         autocast: str | None = None,
     ) -> Task:
@@ -64,7 +64,10 @@ class Task:
         model = modules.twin(model, shared=()).eval()  # frozen parameters too: the user may go on to train them
         data = as_data(train).to(modules.dtype_of(model))
         batch, outputs = _peek(model, data)
-        chosen = likelihoods.infer(outputs, batch.y) if likelihood is None else likelihoods.choose(likelihood)
+        if likelihood is None:  # by all targets that are at hand: the first few reals may be zeros and ones
+            chosen = likelihoods.infer(outputs, data.y if isinstance(data, Arrays) else batch.y)
+        else:
+            chosen = likelihoods.choose(likelihood)
         if data.scaling.targets is not None and not chosen.rescales_targets:
             raise ValueError(
                 f"the data's targets are standardised, but {chosen} counts in its own units: "
@@ -79,6 +82,8 @@ class Task:
             first = chosen.check(outputs, batch.y)
         chosen = chosen.matched(outputs, first)
         _advise_scaling(batch, data, chosen)
+        if isinstance(chosen, likelihoods.Categorical):
+            _advise_logits(outputs)
         belief = priors.Gaussian(chosen.prior_scale) if prior is None else priors.choose(prior)
         resolved = belief.resolve(model)
         return cls(model, data, chosen, resolved, temperature, autocast, belief, believed=prior is not None)
@@ -206,6 +211,19 @@ def _advise_scaling(batch: Batch, data: Data, likelihood: Likelihood) -> None:
         largest = float(noise.max())
         if largest > 10:
             _advise(f"targets are off the model's outputs by {largest:.3g}")
+
+
+def _advise_logits(outputs: Tensor) -> None:
+    """Warn of a network that ends in a softmax: the likelihood takes another one of its outputs."""
+    if bool(((outputs < 0) | (outputs > 1)).any()):
+        return
+    if bool(((outputs.sum(1) - 1).abs() > torch.finfo(outputs.dtype).eps ** 0.5).any()):
+        return
+    warnings.warn(
+        "the model's outputs are probabilities, each row between 0 and 1 with the sum 1, but the categorical "
+        "likelihood takes logits, of which it makes probabilities itself: leave out the softmax at its end",
+        stacklevel=4,
+    )
 
 
 def _advise(what: str) -> None:

@@ -265,7 +265,7 @@ FORMULAS = ("=cmd|' /C calc'!A0", "+SUM(1)", "-2+3", "@x", "\tx", "\rx", "'=1", 
 def test_labels_are_no_formulas_to_a_spreadsheet_and_come_back(tmp_path):
     certain = Classes(100 * torch.eye(len(FORMULAS))[None])
     path = tmp_path / "p.csv"
-    path.write_text(predict.csv_of(predict.tabulate(certain, FORMULAS)), newline="")
+    path.write_text(predict.csv_of(certain.to_frame(classes=FORMULAS)), newline="")
     with open(path, newline="") as file:
         header, *rows = csv.reader(file)
     cells = [row[0] for row in rows]

@@ -71,7 +71,7 @@ def interrupt_in_the_second_epoch(lines, at):
 def test_a_run_goes_on_on_another_device(run, monkeypatch, second):
     expected = run(*FIT, "--out", "whole")
     with monkeypatch.context() as patched:
-        patched.setattr("bayesrule.cli.terminal._Lines.__call__", interrupt_in_the_second_epoch)
+        patched.setattr("bayesrule.training.progress._Lines.__call__", interrupt_in_the_second_epoch)
         assert main([*FIT, "--out", "run", "--device", "second"]) == 130
     assert Folder("run").checkpoint.exists()
     found = run("fit", "--resume", "--out", "run", "--device", "cpu")

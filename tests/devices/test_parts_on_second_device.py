@@ -59,7 +59,7 @@ OF_REALS = {
     "calibration": lambda p, y: quantile_calibration(p, y),
 }
 OF_CLASSES = {
-    "set": lambda p, y: p.set(0.9),
+    "prediction_set": lambda p, y: p.prediction_set(0.9),
     "curves": lambda p, y: (reliability(p, y).share, risk_coverage(p, y).risk),
 }
 ASKED = [

@@ -276,3 +276,9 @@ def test_errors_say_what_to_do():
             call()
     with pytest.raises(TypeError, match="prediction must be Classes, Binary, Reals or Counts: got Other"):
         score(Other(), torch.zeros(1))
+
+
+def test_scores_in_a_notebook_are_escaped():
+    page = Scores({"<b>": 0.9}, {"<b>": (0.85, 0.94)})._repr_html_()
+    assert "<td>&lt;b&gt;</td><td>0.9</td><td>0.85 to 0.94</td>" in page
+    assert "<b>" not in page

@@ -143,6 +143,39 @@ def test_by_name_and_inferred():
     assert likelihoods.infer(torch.zeros(2, 3), torch.zeros(2, 3)).name == "gaussian"
 
 
+@pytest.mark.parametrize(
+    ("outputs", "y"),
+    [
+        ((4,), torch.tensor([0.0, 1.0, 1.0, 0.0])),
+        ((4, 1), torch.tensor([0.0, 1.0, 1.0, 0.0])),
+        ((4, 1), torch.tensor([[0.0], [1.0], [1.0], [0.0]], dtype=torch.float64)),
+        ((4, 1, 2), torch.tensor([[0.0, 1.0]] * 4)),
+    ],
+)
+def test_float_zeros_and_ones_for_one_output_are_answers(outputs, y):
+    assert likelihoods.infer(torch.zeros(outputs), y).name == "bernoulli"
+
+
+@pytest.mark.parametrize("y", [torch.tensor([0.0, 1.0, 0.5]), torch.zeros(3), torch.ones(3)], ids=str)
+def test_other_floats_and_constants_are_reals(y):
+    assert likelihoods.infer(torch.zeros(3, 1), y).name == "gaussian"
+    assert likelihoods.infer(torch.zeros(3, 2), torch.stack([y, y], 1)).name == "gaussian"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "y", "asked"),
+    [
+        ((3, 3), torch.eye(3), r"looks one-hot: pass y.argmax\(1\) for one of 3 classes, likelihood=\"bernoulli\""),
+        ((2, 3), torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]), r"only 0 and 1: likelihood=\"bernoulli\""),
+        ((3, 3), torch.tensor([0.0, 2.0, 1.0]), r"class indices as torch.float32: pass y.long\(\)"),
+        ((3, 3), torch.tensor([[0.0], [2.0], [1.0]]), r"class indices as torch.float32: pass y.long\(\)"),
+    ],
+)
+def test_floats_that_may_be_classes_are_asked_about(outputs, y, asked):
+    with pytest.raises(ValueError, match=asked):
+        likelihoods.infer(torch.zeros(outputs), y)
+
+
 def test_targets_come_back_in_shape_and_dtype():
     column = torch.tensor([[0], [1]], dtype=torch.int32)
     assert Categorical().check(torch.zeros(2, 3), column).dtype == torch.int64

@@ -74,7 +74,7 @@ def test_log_prob_of_a_segmentation_is_per_pixel():
 @given(SHAPES, st.integers(0, 1000), st.floats(0.05, 1.0))
 def test_the_set_holds_the_level_and_none_of_it_can_go(shape, seed, level):
     prediction = Classes(logits(shape, seed))
-    chosen = prediction.set(level)
+    chosen = prediction.prediction_set(level)
     mass = torch.where(chosen, prediction.probs, 0.0)
     assert (mass.sum(1) >= level - 1e-12).all()
     least = torch.where(chosen, prediction.probs, 2.0).amin(1)
@@ -152,7 +152,7 @@ def test_errors_say_what_to_do():
         ),
         (lambda: Classes(torch.zeros(1, 4, 10, dtype=torch.long)), "floating-point .* got torch.int64"),
         (lambda: Binary(torch.zeros(0, 4)), r"at least one sample: got .* \[0, 4\]"),
-        (lambda: classes.set(0.0), "level must be above 0 and at most 1: got 0"),
+        (lambda: classes.prediction_set(0.0), "level must be above 0 and at most 1: got 0"),
         (lambda: classes.sample(0), "n must be a number of draws of at least 1: got 0"),
         (lambda: classes.log_prob(torch.tensor([0, 1])), r"must have shape \[4\].*got \[2\]"),
         (

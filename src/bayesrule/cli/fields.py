@@ -52,7 +52,7 @@ def prior(text: str | None) -> Prior | None:
         scale = float(text)
     except ValueError:
         raise unknown("prior", text, (*priors.RULES, *priors.AVAILABLE, "a number")) from None
-    return priors.Gaussian(scale=scale)
+    return priors.choose(scale)
 
 
 def _parsed(name: str, text: str, hint: Any) -> Any:

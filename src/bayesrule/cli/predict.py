@@ -14,15 +14,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from bayesrule.cli import options
-from bayesrule.cli.runs import Run
+from bayesrule.cli.loaded import load_run
 from bayesrule.cli.terminal import say
 from bayesrule.data.cells import escaped, is_predictions
 from bayesrule.files import write_atomically
-from bayesrule.predictions import Binary, Classes, Counts, Prediction, Reals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,13 +37,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Load, predict, write."""
-    folder = Path(args.run)
     if args.out:
         _refuse(Path(args.out), Path(args.data))
-    run = Run.read(folder)
-    posterior = run.posterior(folder, getattr(args, "device", None))
-    x = run.inputs(args.data, getattr(args, "data_dir", None))
-    table = tabulate(posterior.predict(x, seed=run.settings.seed), run.classes)
+    run = load_run(args.run, getattr(args, "device", None))
+    table = run.predict(args.data, data_dir=getattr(args, "data_dir", None))
     text = csv_of(table)
     if args.out:
         write_atomically(args.out, text)
@@ -56,25 +49,6 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(table.to_dict("records"), indent=2))
     elif not args.out:
         sys.stdout.write(text)
-
-
-def tabulate(prediction: Prediction, classes: tuple[str, ...]) -> pd.DataFrame:
-    """A line for each example: the guess and both uncertainties."""
-    import pandas as pd
-
-    if isinstance(prediction, Binary):
-        prediction = prediction.classes
-    if isinstance(prediction, Classes):
-        columns: dict[str, object] = {"prediction": [classes[i] for i in prediction.label.tolist()]}
-        columns["confidence"] = _list(prediction.confidence)
-        columns |= {f"p_{name}": _list(prediction.probs[:, i]) for i, name in enumerate(classes)}
-        names = ("entropy", "aleatoric", "epistemic")
-        return pd.DataFrame(columns | {name: _list(getattr(prediction, name)) for name in names})
-    assert isinstance(prediction, Reals | Counts)
-    low, high = prediction.interval(0.9)
-    parts = {"prediction": prediction.mean, "std": prediction.std, "lower_90": low, "upper_90": high}
-    parts |= {"aleatoric_std": prediction.aleatoric.sqrt(), "epistemic_std": prediction.epistemic.sqrt()}
-    return pd.DataFrame({name: _list(values) for name, values in parts.items()})
 
 
 def csv_of(table: pd.DataFrame) -> str:
@@ -102,10 +76,3 @@ def _refuse(out: Path, data: Path) -> None:
             f"--out must be a new file or one that predict wrote, got {out}, whose first line is not that of "
             "predictions: choose another name, or delete it"
         )
-
-
-def _list(values: Tensor) -> list[float]:
-    """Numbers with all the digits that their dtype holds, and no more."""
-    if values.dtype == torch.float64:
-        return values.tolist()
-    return [float(f"{value:.7g}") for value in values.tolist()]

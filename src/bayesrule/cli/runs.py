@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,7 +15,6 @@ from bayesrule import likelihoods, processes
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
-from bayesrule.cli.terminal import progress
 from bayesrule.data import Kind, Schema, Split, fingerprint, load, read_table, standardize
 from bayesrule.files import FileError, write_atomically
 from bayesrule.jobs import threads
@@ -25,6 +24,9 @@ from bayesrule.posteriors import Posterior
 from bayesrule.posteriors import load as load_posterior
 from bayesrule.report import versions
 from bayesrule.training import Folder, fit, resume
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMAT = "bayesrule-run/1"
 
@@ -102,9 +104,9 @@ class Run:
         data: Any = split.train
         if not split.image_shape:  # pixels are in [0, 1] already
             data = standardize(data)
-        with progress(asked.method) as callback, threads(asked.threads):
+        with threads(asked.threads):
             if method is None and folder is not None and not _fresh(folder):
-                return resume(folder, network, data, callbacks=[callback])
+                return resume(folder, network, data, progress=True)
             if folder is not None:
                 self.write(folder.path)  # before the first step, so that whatever is interrupted can be resumed
             try:
@@ -118,8 +120,8 @@ class Run:
                     asked.epochs,
                     asked.batch_size,
                     asked.seed,
-                    callbacks=[callback],
                     out=folder,
+                    progress=True,
                 )
             except Exception:
                 if folder is not None and _fresh(folder):  # refused before the first step: leave nothing behind
@@ -133,8 +135,10 @@ class Run:
             raise FileNotFoundError(f"{folder} is not finished: continue it with bayesrule fit --resume --out {folder}")
         return load_posterior(path, build(self.model, device=device or self.settings.device))
 
-    def inputs(self, data: str, data_dir: str | None) -> torch.Tensor:
-        """The inputs of DATA: all rows of a table, or the test examples of a named set."""
+    def inputs(self, data: str | pd.DataFrame, data_dir: str | None) -> torch.Tensor:
+        """The inputs of DATA: all rows of a table, in a frame or a file, or the test examples of a named set."""
+        if not isinstance(data, str):
+            return torch.from_numpy(self._schema("a DataFrame").inputs(data))
         if not is_table(data):
             return self.test(data, data_dir).test[0]
         return torch.from_numpy(self._schema(data).inputs(read_table(data)))

@@ -1,26 +1,16 @@
-"""What people see: lines, tables and progress."""
+"""What people see: lines and tables."""
 
 from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-from bayesrule import processes
+from bayesrule.processes import say
 from bayesrule.report import Comparison, board
-from bayesrule.training import Callback, Progress
 
-EVERY = 5.0  # seconds between plain lines of progress
-REFRESH = 0.25  # seconds between looks at the loss for a bar
-
-
-def say(line: str) -> None:
-    """A line for people, on stderr; of many processes the first one speaks."""
-    if processes.rank() == 0:
-        print(line, file=sys.stderr, flush=True)
+__all__ = ["say", "show_board", "show_json", "show_table"]
 
 
 def show_json(result: Any) -> None:
@@ -60,46 +50,3 @@ def show_board(comparison: Comparison) -> None:
             scores.append(value)
         shown.append([row.name, *scores, row.cost])
     show_table(["method", *(measure.label for measure in measures), "training"], shown, right=True)
-
-
-@contextmanager
-def progress(name: str) -> Iterator[Callback]:
-    """A callback for `fit`: a bar on a terminal, a line now and then elsewhere, always on stderr."""
-    if processes.rank() or not sys.stderr.isatty():
-        yield _Lines(name)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[loss]}"), TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(f"{name:<16}", loss="")
-
-        shown = 0.0
-
-        def advance(at: Progress) -> None:
-            nonlocal shown
-            bar.update(task, completed=at.step, total=at.steps)
-            if at.step == at.steps or time.monotonic() >= shown + REFRESH:  # a look at the loss waits for the device
-                shown = time.monotonic()
-                bar.update(task, loss=_loss(at))
-
-        yield advance
-
-
-class _Lines:
-    """Plain lines of progress, the last one when the fit ends."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.next = name, time.monotonic() + EVERY
-
-    def __call__(self, at: Progress) -> None:
-        if at.step == at.steps or time.monotonic() >= self.next:
-            self.next = time.monotonic() + EVERY
-            say(f"{self.name}: epoch {at.epoch + 1} of {at.epochs}, {_loss(at)}")
-
-
-def _loss(at: Progress) -> str:
-    """The misfit to the batch, without the prior's share of the loss."""
-    return f"NLL {at.logs.get('nll', at.logs['loss']):.3g}"

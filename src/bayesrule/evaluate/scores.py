@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -76,12 +77,25 @@ class Scores(Mapping[str, float]):
         for name, value in self.items():
             row = f"{name:<12} {value:>8.4g}"
             if self.intervals:
-                low, high = self.intervals[name]
-                row += f"  {low:.4g} to {high:.4g}"
-            if name in self.nulls:
-                row += f"; if calibrated: {self.nulls[name].mean:.4g}, 95 % below {self.nulls[name].upper:.4g}"
+                row += f"  {self._range(name)}"
             rows.append(row)
         return "\n".join(rows)
+
+    def _repr_html_(self) -> str:
+        """The same table for notebooks."""
+        rows = ["<tr><th>score</th><th>value</th><th>95 % interval</th></tr>"]
+        for name, value in self.items():
+            cells = (name, f"{value:.4g}", self._range(name) if self.intervals else "")
+            rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+        return f"<table>{''.join(rows)}</table>"
+
+    def _range(self, name: str) -> str:
+        """The interval of a score, and what it would be if nothing were wrong."""
+        low, high = self.intervals[name]
+        text = f"{low:.4g} to {high:.4g}"
+        if name in self.nulls:
+            text += f"; if calibrated: {self.nulls[name].mean:.4g}, 95 % below {self.nulls[name].upper:.4g}"
+        return text
 
 
 def scored(statistics: Mapping[str, Statistic], sizes: Sequence[int], bootstrap: int, seed: int) -> Scores:

@@ -18,7 +18,7 @@ def iterate(
     model: nn.Module,
     train: Any,
     likelihood: str | Likelihood | None = None,
-    prior: str | Prior | None = None,
+    prior: str | float | Prior | None = None,
     temperature: float = 1.0,
     subset: Subset = "all",
     solve: Solve = "auto",

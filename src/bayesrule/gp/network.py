@@ -33,7 +33,7 @@ def from_network(
     model: nn.Module,
     train: Any,
     likelihood: str | Likelihood | None = None,
-    prior: str | Prior | None = None,
+    prior: str | float | Prior | None = None,
     temperature: float = 1.0,
     subset: Subset = "all",
     solve: Solve = "auto",

@@ -44,7 +44,7 @@ def relevance(
     model: nn.Module,
     train: Any,
     likelihood: str | Likelihood | None = None,
-    prior: str | Prior | None = None,
+    prior: str | float | Prior | None = None,
     method: Method = "hessian",
     temperature: float = 1.0,
     subset: Subset = "all",

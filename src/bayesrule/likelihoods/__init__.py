@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from bayesrule import naming
@@ -50,14 +52,49 @@ def usual(kind: Kind) -> Likelihood:
 
 
 def infer(outputs: Tensor, y: Tensor) -> Likelihood:
-    """The likelihood that targets ``y`` suggest: floats gaussian, integers bernoulli (one output) or categorical.
+    """The likelihood that targets ``y`` suggest, for outputs of a network: only the shape of those counts.
+
+    Integers are classes: bernoulli for one output, else categorical. So are floats that are only 0 and 1, as
+    ``torch.nn.BCEWithLogitsLoss`` wants them, for one output; for several of them nobody can know, and it is asked.
+    Other floats are reals.
 
     >>> import torch
     >>> infer(torch.zeros(4, 3), torch.tensor([0, 2, 1, 1]))
     Categorical()
+    >>> infer(torch.zeros(4, 1), torch.tensor([0.0, 1.0, 1.0, 0.0]))
+    Bernoulli()
     """
-    if y.is_floating_point():
-        return Gaussian()
-    if outputs.ndim == 1 or outputs.shape[1] == 1:
-        return Bernoulli()
-    return Categorical()
+    one = outputs.ndim == 1 or outputs.shape[1] == 1
+    if not y.is_floating_point():
+        return Bernoulli() if one else Categorical()
+    if one:
+        return Bernoulli() if _zeros_and_ones(y) else Gaussian()
+    _ask_if_classes(outputs.shape, y)
+    return Gaussian()
+
+
+def _zeros_and_ones(y: Tensor) -> bool:
+    """Whether there are both, and nothing else: a constant is no answer to anything."""
+    ones = y == 1
+    return bool((ones | (y == 0)).all()) and bool(ones.any()) and not bool(ones.all())
+
+
+def _ask_if_classes(shape: Sequence[int], y: Tensor) -> None:
+    """An error for floats that may stand for classes of a network with several outputs."""
+    count, labels = shape[1], [len(y), *shape[2:]]
+    if list(y.shape) in (labels, [*labels[:1], 1, *labels[1:]]):
+        if bool(((y == y.floor()) & (y >= 0) & (y < count)).all()):
+            raise ValueError(
+                f"y must be whole numbers to be classes of a network with {count} outputs, got class indices as "
+                f"{y.dtype}: pass y.long()"
+            )
+        return
+    if not _zeros_and_ones(y):
+        return
+    ways = 'likelihood="bernoulli" for several yes/no labels per example, likelihood="gaussian" for real numbers'
+    if y.ndim > 1 and bool((y.sum(1) == 1).all()):
+        raise ValueError(
+            f"likelihood must be given for y of floats {list(y.shape)} that looks one-hot: pass y.argmax(1) for one of "
+            f"{count} classes, {ways}"
+        )
+    raise ValueError(f"likelihood must be given for y of floats {list(y.shape)} that are only 0 and 1: {ways}")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
-from bayesrule import modules
+from bayesrule import modules, seeds
 from bayesrule.data import Batch
 from bayesrule.files import Tree
+from bayesrule.likelihoods import Categorical
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.point import MAP
@@ -20,6 +23,9 @@ from bayesrule.posteriors import Mixture, Posterior, match
 from bayesrule.seeds import Noise
 from bayesrule.starts import reinitialise
 from bayesrule.task import Task
+
+TRAINED = 0.8  # of the targets' variance: weights drawn at random do not explain that much, but for rare toys
+SEEN, FEW = 256, 32  # examples that it is judged by, and too few to judge
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class Ensemble(Method):
 
     def start(self, task: Task, plan: Plan, noise: Noise) -> EnsembleLearner:
         """Start each member from weights drawn anew, the same ones in all processes."""
+        _warn_of_trained(task)
         members = []
         # One module to draw all starts in: a copy for each member would be made twice, here and by its learner.
         fresh = task.with_model(modules.twin(task.model))
@@ -78,6 +85,33 @@ def _check_differ(one: Parameters, other: Parameters) -> None:
             f"an ensemble needs starts that differ, but reset_parameters() gives {next(iter(one))!r} and all others "
             "the same values every time: its members would be one network; draw some weights at random there"
         )
+
+
+def _warn_of_trained(task: Task) -> None:
+    """Say so where the weights that the members throw away have learnt the task already."""
+    if _explained(task) > TRAINED:
+        warnings.warn(
+            f"the module explains more than {TRAINED:.0%} of the targets' variance already, but an ensemble starts "
+            "each member from weights drawn anew: its training is lost. To go on from it take method 'map' or 'swag', "
+            "or 'laplace' with epochs=0",
+            stacklevel=6,
+        )
+
+
+@torch.no_grad()
+def _explained(task: Task) -> float:
+    """1 − Σ‖y − E[y|f]‖²/Σ‖y − ȳ‖² over the first examples, classes one-hot: what the task's module knows of y."""
+    batch = next(task.ordered(SEEN))
+    buffers = modules.copies(dict(task.model.named_buffers()))  # which a pass may change
+    with seeds.untouched(task.device):
+        outputs = modules.call(task.model, batch.x, buffers or None)
+    y, mean = task.likelihood.check(outputs, batch.y), task.likelihood.mean(outputs)
+    if isinstance(task.likelihood, Categorical):
+        y = one_hot(y, mean.shape[1]).movedim(-1, 1).to(mean)
+    scatter = float((y - y.mean(0)).square().sum())
+    if len(y) < FEW or scatter == 0:
+        return 0.0
+    return 1 - float((y - mean).square().sum()) / scatter
 
 
 class EnsembleLearner(Learner):

@@ -28,7 +28,7 @@ from bayesrule.structures import Diagonal
 
 def bayesianize(
     model: nn.Module,
-    prior: str | Prior | None = None,
+    prior: str | float | Prior | None = None,
     estimator: str = "weight",
     gradient: str = "total",
     initial_std: float | str = 0.02,

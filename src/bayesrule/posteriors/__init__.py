@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bayesrule.posteriors.averages import predict_normal
-from bayesrule.posteriors.base import Context, Posterior, load
+from bayesrule.posteriors.base import Context, Posterior, from_tree, load
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.linearised import LINKS, Linearised, check_link
@@ -24,6 +24,7 @@ __all__ = [
     "Particles",
     "Posterior",
     "check_link",
+    "from_tree",
     "let_drop",
     "load",
     "match",

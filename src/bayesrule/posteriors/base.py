@@ -23,6 +23,9 @@ from bayesrule.predictions import Prediction
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from bayesrule.priors import Prior
+
+OF_GAUSSIANS = ("mean", "std", "as_prior", "at_mean")
 KINDS: dict[str, type[Posterior]] = {}  # every kind of posterior that a file can hold
 
 
@@ -55,6 +58,36 @@ class Posterior(ABC):
     def __init__(self, context: Context) -> None:
         self.context = context
         self.model = modules.twin(context.model).eval().requires_grad_(False)
+
+    if TYPE_CHECKING:
+        # What only Gaussians have: `br.fit` cannot say which kind a method will give. See `__getattr__`.
+        mean: modules.Parameters
+
+        @property
+        def std(self) -> modules.Parameters:
+            """The marginal deviation of each parameter, by name."""
+
+        def as_prior(self) -> Prior:
+            """This posterior as the prior of what comes next."""
+
+        def at_mean(self, module: nn.Module | None = None) -> nn.Module:
+            """A copy of the module with the mean for its weights."""
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = ""
+            if name in OF_GAUSSIANS:
+                hint = ": only Gaussians have, such as those of methods laplace, swag, bbb and ivon"
+            raise AttributeError(f"a {type(self).__name__} posterior has no {name!r}{hint}", name=name, obj=self)
+
+    def __repr__(self) -> str:
+        about: dict[str, Any] = {}
+        if "method" in self.info:  # which a fit has made
+            about = {"method": self.info["method"]["name"], "n": self.info["n"]}
+        about["likelihood"] = self.likelihood.name
+        about["parameters"] = sum(p.numel() for p in modules.parameters(self.context.model).values())
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in about.items())})"
 
     @abstractmethod
     def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
@@ -141,7 +174,11 @@ class Posterior(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write the posterior with all that a prediction needs, except the module's code, to one file, atomically."""
-        tree = {
+        files.save(path, files.sealed(self.tree()), "posterior")
+
+    def tree(self) -> dict[str, Tree]:
+        """What `save` writes."""
+        return {
             "kind": self.kind,
             "state": self.state(),
             "likelihood": to_spec(self.likelihood),
@@ -150,7 +187,6 @@ class Posterior(ABC):
             "signature": modules.signature(self.model),
             "frozen": modules.digests(modules.frozen(self.context.model)),
         }
-        files.save(path, files.sealed(tree), "posterior")
 
     def inputs(self, x: Any) -> Inputs:
         """The user's inputs, checked, in the network's dtype and scale."""
@@ -166,7 +202,11 @@ def load(path: str | Path, model: nn.Module) -> Posterior:
     What was frozen in the fit is not in the file: the module must have it. Its other weights do not matter: they all
     are in the file, or it is refused.
     """
-    tree = files.unsealed(path, files.load(path, "posterior", modules.device_of(model)))
+    return from_tree(path, files.unsealed(path, files.load(path, "posterior", modules.device_of(model))), model)
+
+
+def from_tree(path: str | Path, tree: Tree, model: nn.Module) -> Posterior:
+    """Undo `Posterior.tree`, which a file at ``path`` holds, onto a module, as `load` does."""
     try:
         return _read(path, tree, model)
     except files.FileError:

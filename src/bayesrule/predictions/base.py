@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from bayesrule.predictions.frames import columns
+
 if TYPE_CHECKING:
+    import pandas as pd
     from typing_extensions import Self
+
+SHOWN = 10
+"""Examples, and columns, of the table that a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,15 +84,104 @@ class Prediction(ABC):
         """S, the number of networks."""
         return self._tensors()[0].shape[0]
 
+    if TYPE_CHECKING:
+        # What only some kinds have. Type checkers find it on every prediction, since `Posterior.predict` cannot say
+        # which kind it will be; at run time the other kinds do not have it, and `__getattr__` says who does.
+
+        @property
+        def probs(self) -> Tensor:
+            """Probability of each class, or of y = 1."""
+
+        @property
+        def label(self) -> Tensor:
+            """The most probable class."""
+
+        @property
+        def confidence(self) -> Tensor:
+            """Probability of the most probable class."""
+
+        @property
+        def entropy(self) -> Tensor:
+            """Entropy of the label."""
+
+        @property
+        def mean(self) -> Tensor:
+            """Mean of y."""
+
+        @property
+        def variance(self) -> Tensor:
+            """Variance of y, noise included."""
+
+        @property
+        def std(self) -> Tensor:
+            """Standard deviation of y, noise included."""
+
+        def prediction_set(self, level: float) -> Tensor:
+            """The smallest set of classes that holds probability ``level`` or more."""
+
+        def interval(self, level: float) -> tuple[Tensor, Tensor]:
+            """The central interval that holds a share ``level``."""
+
+        def quantile(self, q: float | Tensor) -> Tensor:
+            """The least y with ``cdf(y) ≥ q``."""
+
+        def cdf(self, y: float | Tensor) -> Tensor:
+            """Probability of a value up to ``y``."""
+
+        def crps(self, y: Tensor) -> Tensor:
+            """Continuous ranked probability score."""
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            having = sorted(kind.__name__ for kind in _kinds(Prediction) if hasattr(kind, name))
+            hint = f", which is of {' and '.join(having)}" if having else ""
+            raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}", name=name, obj=self)
+
     def rescaled(self, loc: float | Tensor, scale: float | Tensor) -> Prediction:
         """The prediction of ``loc + scale · y``; only real targets have units to change."""
         raise TypeError(f"{type(self).__name__} has no units to rescale: only Reals has")
 
+    def to_frame(self, level: float = 0.9, classes: Sequence[str] = ()) -> pd.DataFrame:
+        """A pandas table with a row for each example: the best guess and both uncertainties.
+
+        Classes: prediction, confidence, p_CLASS ..., entropy, aleatoric, epistemic (nats). Numbers: prediction, std,
+        lower_90, upper_90, aleatoric_std, epistemic_std (units of y). Where an example has several targets, the columns
+        of the j-th end in ``_j``. ``level``: of the interval of numbers. ``classes``: names in the place of 0, 1, ...
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self._columns(level, classes))
+
+    def _columns(self, level: float, classes: Sequence[str]) -> dict[str, list[Any]]:
+        """The columns of `to_frame`."""
+        found: dict[str, list[Any]] = {}
+        for name, values in (("prediction", self.point), ("aleatoric", self.aleatoric), ("epistemic", self.epistemic)):
+            found |= columns(name, values)
+        return found
+
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __getitem__(self, index: int | slice | Sequence[int] | Tensor) -> Self:
+        """The prediction of some of the examples: a slice, a mask or indices of them; a number gives one example."""
+        if isinstance(index, int | np.integer):
+            if not -len(self) <= index < len(self):  # which also ends a loop over the examples
+                raise IndexError(f"index must be one of {len(self)} examples, got {index}")
+            index = [int(index) % len(self)]
+        fields = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            fields[field.name] = None if value is None else value[:, index]  # dimension 0 is the networks
+        return dataclasses.replace(self, **fields)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(samples={self.samples}, shape={list(self.shape)})"
+
+    def _repr_html_(self) -> str:
+        """The first examples as a table, for notebooks."""
+        rows = self[:SHOWN].to_frame().to_html(max_cols=SHOWN)  # which escapes
+        return f"<p>{html.escape(repr(self))}</p>{rows}"
 
     @classmethod
     def cat(cls, parts: Sequence[Self]) -> Self:
@@ -103,6 +200,14 @@ class Prediction(ABC):
         if n < 1:
             raise ValueError(f"n must be a number of draws of at least 1: got {n}")
         return torch.randint(self.samples, (n,), generator=generator, device=self._tensors()[0].device)
+
+
+def _kinds(base: type[Prediction]) -> set[type[Prediction]]:
+    """The final kinds of prediction."""
+    below = base.__subclasses__()
+    if not below:
+        return {base}
+    return set().union(*(_kinds(kind) for kind in below))
 
 
 def log_mean(log_probs: Tensor) -> Tensor:

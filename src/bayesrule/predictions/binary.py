@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,6 +91,13 @@ class Binary(Prediction):
     def log_prob(self, y: Tensor) -> Tensor:
         """``log probs`` where y is 1 and ``log (1 − probs)`` where it is 0."""
         return self.classes.log_prob(self.target(y))
+
+    def prediction_set(self, level: float) -> Tensor:
+        """The smallest set of the classes 0 and 1 that holds probability ``level``, as a mask ``[B, 2, ...]``."""
+        return self.classes.prediction_set(level)
+
+    def _columns(self, level: float, classes: Sequence[str]) -> dict[str, list[Any]]:
+        return self.classes._columns(level, classes)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Labels ``[n, B, ...]``."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bayesrule.predictions import targets
 from bayesrule.predictions.base import Prediction, log_mean, per_example, sampled
+from bayesrule.predictions.frames import columns
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,7 +111,7 @@ class Classes(Prediction):
         index = self.target(y).unsqueeze(1).expand(self.samples, *self.shape[:1], 1, *self.shape[1:])
         return log_mean(self.logits.log_softmax(2).gather(2, index).squeeze(2))
 
-    def set(self, level: float) -> Tensor:
+    def prediction_set(self, level: float) -> Tensor:
         """The smallest set of classes that holds probability ``level`` or more, as a mask ``[B, C, ...]``."""
         if not 0 < level <= 1:
             raise ValueError(f"level must be above 0 and at most 1: got {level:g}; 90 % is level=0.9")
@@ -116,6 +119,20 @@ class Classes(Prediction):
         ordered, index = self.probs.sort(dim=1, descending=True, stable=True)
         before = ordered.cumsum(1) - ordered
         return torch.zeros_like(before, dtype=torch.bool).scatter(1, index, before < level)
+
+    def _columns(self, level: float, classes: Sequence[str]) -> dict[str, list[Any]]:
+        count = self.logits.shape[2]
+        if classes and len(classes) != count:
+            raise ValueError(f"classes must be the names of all {count} classes, got {len(classes)}")
+        found: dict[str, list[Any]] = {**columns("prediction", self.label)}
+        if classes:
+            found = {name: [classes[number] for number in labels] for name, labels in found.items()}
+        found |= columns("confidence", self.confidence)
+        for number, name in enumerate(classes or range(count)):
+            found |= columns(f"p_{name}", self.probs[:, number])
+        for part in ("entropy", "aleatoric", "epistemic"):
+            found |= columns(part, getattr(self, part))
+        return found
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Labels ``[n, B, ...]``."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from bayesrule.predictions.base import Prediction, per_example, tails
+from bayesrule.predictions.frames import columns, percent
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,3 +54,19 @@ class Numbers(Prediction):
         """The central interval between two quantiles; that of counts, ends included, holds ``level`` or more."""
         low, high = tails(level)
         return self.quantile(low), self.quantile(high)
+
+    def _columns(self, level: float, classes: Sequence[str]) -> dict[str, list[Any]]:
+        if classes:
+            raise ValueError(f"classes must be empty for numbers, got {list(classes)}")
+        low, high = self.interval(level)
+        found: dict[str, list[Any]] = {}
+        for name, values in (
+            ("prediction", self.mean),
+            ("std", self.std),
+            (f"lower_{percent(level)}", low),
+            (f"upper_{percent(level)}", high),
+            ("aleatoric_std", self.aleatoric.sqrt()),
+            ("epistemic_std", self.epistemic.sqrt()),
+        ):
+            found |= columns(name, values)
+        return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 from bayesrule import naming, structures
 from bayesrule.priors import group_laplace, scales
 from bayesrule.priors.base import Prior
@@ -26,12 +28,14 @@ LATE = {
 }
 
 
-def choose(given: str | Prior) -> Prior:
-    """The prior that was asked for: an object, a name, or the name of a scale rule.
+def choose(given: str | float | Prior) -> Prior:
+    """The prior that was asked for: an object, a name, the name of a scale rule, or one scale for all weights.
 
-    >>> choose("kaiming")
-    Gaussian(scale='kaiming', mean=None)
+    >>> choose("kaiming"), choose(0.5)
+    (Gaussian(scale='kaiming', mean=None), Gaussian(scale=0.5, mean=None))
     """
+    if isinstance(given, Real) and not isinstance(given, bool):
+        return Gaussian(scale=float(given))
     if isinstance(given, str) and given in RULES:
         return Gaussian(scale=given)
     return naming.choose("prior", given, AVAILABLE, Prior)

@@ -15,7 +15,7 @@ from bayesrule.priors.base import Prior
 from bayesrule.structures import Structure, selected
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Structured(Prior):
     """p(w) = N(w; mean, Λ⁻¹) with the precision Λ as a `Structure` over the flat vector of ``mean``'s parameters.
 
@@ -29,6 +29,10 @@ class Structured(Prior):
     learnt: ClassVar[bool] = True
     mean: dict[str, Tensor]
     precision: Structure
+
+    def __repr__(self) -> str:  # without the numbers, which may be millions
+        count = sum(mean.numel() for mean in self.mean.values())
+        return f"Structured(parameters={count}, precision={type(self.precision).__name__})"
 
     def resolve(self, module: nn.Module) -> Structured:
         """The same on the module's device, if the module has these parameters."""

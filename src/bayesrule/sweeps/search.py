@@ -34,7 +34,7 @@ class Fixed(NamedTuple):
     """What all trials have in common, as for `br.fit`."""
 
     likelihood: str | Likelihood | None = None
-    prior: str | Prior | None = None
+    prior: str | float | Prior | None = None
     temperature: float = 1.0
     epochs: int | None = None
     batch_size: int | None = None

@@ -35,6 +35,7 @@ from bayesrule.training.callbacks import Callback, LazyLogs, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.holdout import with_held_out
 from bayesrule.training.past import continue_from
+from bayesrule.training.progress import shown
 from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs
 
 START, ORDER, NOISE, END, HELD, SHARED = range(6)  # what a seed is for
@@ -51,7 +52,7 @@ def fit(
     train: Any,
     method: str | Method = "ensemble",
     likelihood: str | Likelihood | None = None,
-    prior: str | Prior | Posterior | None = None,
+    prior: str | float | Prior | Posterior | None = None,
     temperature: float = 1.0,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -60,6 +61,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     out: str | Path | Folder | None = None,
     autocast: str | None = None,
+    progress: bool = False,
 ) -> Posterior:
     """From a module and data to a posterior.
 
@@ -68,10 +70,11 @@ def fit(
         train: ``(X, y)`` of arrays or tensors (X may be a tuple or dict of them), a Dataset, a DataLoader, or
             ``br.data.standardize((X, y))``.
         method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
-        likelihood: a name or object; None: integers are classes, floats are reals with normal noise.
-        prior: a prior, the name of a scale rule, or None: Kaiming's scale for reals, one otherwise. Or a Gaussian
-            posterior of earlier data: the fit starts from its mean, and keeps its likelihood, with the noise it has,
-            and its scaling of inputs and targets.
+        likelihood: a name or object; None: integers, and floats that are only 0 and 1, are classes; other floats are
+            reals with normal noise.
+        prior: a prior, the standard deviation of all weights, the name of a scale rule, or None: Kaiming's scale for
+            reals, one otherwise. Or a Gaussian posterior of earlier data: the fit starts from its mean, and keeps its
+            likelihood, with the noise it has, and its scaling of inputs and targets.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10, and of few data point methods go
             on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is trained already, and taken
@@ -84,6 +87,7 @@ def fit(
         callbacks: called with a `Progress` after each step.
         out: a directory for checkpoints and the posterior; `resume` continues from it.
         autocast: ``"bfloat16"`` trains with forward passes under torch's autocast; None: in the model's own dtype.
+        progress: show how far the fit is, on stderr: a bar on a terminal, a line every few seconds elsewhere.
 
     >>> X = torch.linspace(-1, 1, 64)[:, None]
     >>> posterior = fit(nn.Linear(1, 1), (X, 2 * X[:, 0]), method=methods.MAP(lr=0.05), epochs=200)
@@ -116,6 +120,8 @@ def fit(
                 to_convergence,
             )
             folder = Folder(out) if isinstance(out, str | Path) else out
+            if progress:
+                callbacks = [*callbacks, stack.enter_context(shown(settings.method.name))]
             run = Loop.create(model, data, settings, val, callbacks, folder)
             if folder is not None and not processes.rank():
                 stack.enter_context(folder.held())

@@ -65,7 +65,7 @@ def range_test(
     train: Any,
     method: str | Method = "bbb",
     likelihood: str | Likelihood | None = None,
-    prior: str | Prior | None = None,
+    prior: str | float | Prior | None = None,
     *,
     low: float = 1e-5,
     high: float = 10.0,

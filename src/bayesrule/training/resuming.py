@@ -16,12 +16,18 @@ from bayesrule.training import together
 from bayesrule.training.callbacks import Callback
 from bayesrule.training.folder import Folder
 from bayesrule.training.loop import Loop
+from bayesrule.training.progress import shown
 from bayesrule.training.settings import DATA, FitSettings
 
 
 @processes.joined()
 def resume(
-    out: str | Path | Folder, model: nn.Module, train: Any, val: Any = None, callbacks: Sequence[Callback] = ()
+    out: str | Path | Folder,
+    model: nn.Module,
+    train: Any,
+    val: Any = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = False,
 ) -> Posterior:
     """Continue the fit whose checkpoint is in ``out``: the result is bit-equal to that of an uninterrupted run.
 
@@ -37,7 +43,11 @@ def resume(
         except Exception as error:
             processes.tell_failure(error)
             raise
-        posterior = found.go() if isinstance(found, Loop) else found
+        if not isinstance(found, Loop):
+            return found
+        if progress:
+            found.callbacks = [*callbacks, stack.enter_context(shown(found.settings.method.name))]
+        posterior = found.go()
     return posterior
 
 

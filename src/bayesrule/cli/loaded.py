@@ -1,0 +1,53 @@
+"""A finished run as an object: from the command line back to Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bayesrule.cli.runs import Run
+from bayesrule.data import Schema
+from bayesrule.posteriors import Posterior
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedRun:
+    """What a finished run knows: its posterior, and how columns of a table become the network's inputs."""
+
+    run: Run
+    posterior: Posterior
+
+    @property
+    def schema(self) -> Schema | None:
+        """The recipe for the columns; None for a run on a named data set."""
+        return self.run.schema
+
+    def predict(self, data: pd.DataFrame | str | Path, level: float = 0.9, data_dir: str | None = None) -> pd.DataFrame:
+        """A row for each row of a table, in a frame or a file, or for each test example of a named data set.
+
+        The columns are those of `Prediction.to_frame`, as ``bayesrule predict`` writes them, and the index is that of
+        the frame. The target's column is not needed. ``level``: of the intervals of numbers. ``data_dir``: where the
+        official files of a named data set are.
+        """
+        rows = str(data) if isinstance(data, Path) else data
+        prediction = self.posterior.predict(self.run.inputs(rows, data_dir), seed=self.run.settings.seed)
+        table = prediction.to_frame(level, self.run.classes)
+        if not isinstance(rows, str):
+            table.index = rows.index
+        return table
+
+    def __repr__(self) -> str:
+        return f"LoadedRun({self.run.settings.data!r}, {self.posterior!r})"
+
+
+def load_run(folder: str | Path, device: str | None = None) -> LoadedRun:
+    """The finished run that ``bayesrule fit`` wrote to a directory.
+
+    ``device``: where to compute, as ``--device``; None: where the run was trained.
+    """
+    run = Run.read(Path(folder))
+    return LoadedRun(run, run.posterior(Path(folder), device))
