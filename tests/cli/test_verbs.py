@@ -102,7 +102,7 @@ def test_predict_numbers(bayesrule, runs, tables, tmp_path):
     code, out, _ = bayesrule("predict", runs / "houses", tables / "new.csv")
     assert code == 0
     table = pd.read_csv(io.StringIO(out))
-    assert list(table) == ["prediction", "std", "lower_90", "upper_90", "aleatoric_std", "epistemic_std"]
+    assert list(table) == ["prediction", "std", "lower_90", "upper_90", "aleatoric_std", "epistemic_std", "unusual"]
     assert len(table) == 7
     assert (table.lower_90 < table.prediction).all()
     assert (table.prediction < table.upper_90).all()
@@ -118,7 +118,7 @@ def test_predict_classes(bayesrule, as_json, runs, tables):
     _, out, _ = bayesrule("predict", runs / "grades", tables / "new.csv")
     table = pd.read_csv(io.StringIO(out))
     probs = table[["p_<b>high", "p_low", "p_mid"]]
-    assert list(table) == ["prediction", "confidence", *probs, "entropy", "aleatoric", "epistemic"]
+    assert list(table) == ["prediction", "confidence", *probs, "entropy", "aleatoric", "epistemic", "unusual"]
     np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(table.confidence, probs.max(axis=1))
     assert ("p_" + table.prediction == probs.idxmax(axis=1)).all()

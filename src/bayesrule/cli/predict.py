@@ -1,7 +1,8 @@
 """Predict the rows of a table, or the test examples of a named set, with a trained run, as CSV.
 
 Classes: prediction, confidence, p_CLASS ..., entropy, aleatoric, epistemic (nats). Numbers: prediction, std, lower_90,
-upper_90, aleatoric_std, epistemic_std. One line for each row of DATA, in order; the target column is not needed.
+upper_90, aleatoric_std, epistemic_std. For a table also unusual, the columns in which a row is far from all that was
+trained on, and the columns that are kept. One line for each row of DATA, in order; the target column is not needed.
 A label that a spreadsheet would take for a formula, such as =1+1, has an apostrophe in front.
 """
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from bayesrule.cli import options
-from bayesrule.cli.runs import Run
+from bayesrule.cli.runs import Rows, Run
 from bayesrule.cli.terminal import say
 from bayesrule.data.cells import escaped, is_predictions
 from bayesrule.files import write_atomically
@@ -27,14 +28,18 @@ from bayesrule.predictions import Binary, Classes, Counts, Prediction, Reals
 if TYPE_CHECKING:
     import pandas as pd
 
+LEVEL = 0.9
 EPILOG = """examples:
   bayesrule predict runs/houses new.csv --out predictions.csv
+  bayesrule predict runs/houses new.csv --keep id --level 0.95
   bayesrule predict runs/digits-swag digits"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
     options.run_and_data(parser)
+    options.keep(parser)
+    parser.add_argument("--level", type=float, metavar="P", help="the probability of the intervals of numbers (0.9)")
     parser.add_argument("--out", metavar="FILE.csv", help="write here instead of to stdout")
     options.as_json(parser)
 
@@ -46,20 +51,24 @@ def run(args: argparse.Namespace) -> None:
         _refuse(Path(args.out), Path(args.data))
     run = Run.read(folder)
     posterior = run.posterior(folder, getattr(args, "device", None))
-    x = run.inputs(args.data, getattr(args, "data_dir", None))
-    table = tabulate(posterior.predict(x, seed=run.settings.seed), run.classes)
+    given = vars(args)
+    rows = run.rows(args.data, given.get("data_dir"), given.get("sep"), given.get("keep"))
+    for note in rows.notes:
+        say(note)
+    table = tabulate(posterior.predict(rows.x, seed=run.settings.seed), run.classes, _level(args.level, run))
+    table = _along(table, rows)
     text = csv_of(table)
     if args.out:
         write_atomically(args.out, text)
         say(f"wrote {len(table)} predictions to {args.out}")
     if args.json:
-        print(json.dumps(table.to_dict("records"), indent=2))
+        print(json.dumps(table.to_dict("records"), indent=2, default=str))
     elif not args.out:
         sys.stdout.write(text)
 
 
-def tabulate(prediction: Prediction, classes: tuple[str, ...]) -> pd.DataFrame:
-    """A line for each example: the guess and both uncertainties."""
+def tabulate(prediction: Prediction, classes: tuple[str, ...], level: float = LEVEL) -> pd.DataFrame:
+    """A line for each example: the guess and both uncertainties; of numbers also intervals of a probability."""
     import pandas as pd
 
     if isinstance(prediction, Binary):
@@ -71,17 +80,48 @@ def tabulate(prediction: Prediction, classes: tuple[str, ...]) -> pd.DataFrame:
         names = ("entropy", "aleatoric", "epistemic")
         return pd.DataFrame(columns | {name: _list(getattr(prediction, name)) for name in names})
     assert isinstance(prediction, Reals | Counts)
-    low, high = prediction.interval(0.9)
-    parts = {"prediction": prediction.mean, "std": prediction.std, "lower_90": low, "upper_90": high}
+    (low, high), percent = prediction.interval(level), f"{100 * level:.10g}"
+    parts = {"prediction": prediction.mean, "std": prediction.std}
+    parts |= {f"lower_{percent}": low, f"upper_{percent}": high}
     parts |= {"aleatoric_std": prediction.aleatoric.sqrt(), "epistemic_std": prediction.epistemic.sqrt()}
     return pd.DataFrame({name: _list(values) for name, values in parts.items()})
 
 
+def _level(asked: float | None, run: Run) -> float:
+    """The probability of intervals."""
+    if asked is None:
+        return LEVEL
+    if run.kind == "classes":
+        raise ValueError(f"--level is for predictions of numbers, but the run predicts classes: got {asked:g}")
+    if not 0 < asked < 1:
+        raise ValueError(f"--level must be between 0 and 1, got {asked:g}: for 95 % give 0.95")
+    return asked
+
+
+def _along(table: pd.DataFrame, rows: Rows) -> pd.DataFrame:
+    """Predictions with what is said of their rows, and the columns that are kept."""
+    if rows.unusual is not None:
+        table["unusual"] = [", ".join(names) for names in rows.unusual]
+        if count := sum(map(bool, rows.unusual)):
+            say(
+                f"{count} of {len(table)} rows are unlike anything in training (see the column unusual): "
+                "a number far outside its range, or a category never seen"
+            )
+    if rows.kept is not None:
+        for name in rows.kept:
+            free = f"{name} (kept)" if name in table else name
+            values = rows.kept[name].astype(object)
+            table[free] = values.where(values.notna(), None).to_numpy()  # JSON has no NaN
+    return table
+
+
 def csv_of(table: pd.DataFrame) -> str:
-    """The table as CSV, its labels such that no spreadsheet takes one for a formula."""
-    safe = table.copy()
-    if table["prediction"].dtype.kind not in "fiub":
-        safe["prediction"] = table["prediction"].map(escaped)
+    """The table as CSV, its texts such that no spreadsheet takes one for a formula."""
+    safe = table.rename(columns=escaped)
+    for place, name in enumerate(table.columns):
+        if table[name].dtype.kind not in "fiubM":
+            texts = table[name].map(lambda value: escaped(value) if isinstance(value, str) else value)
+            safe.isetitem(place, texts.array)
     # pandas quotes what needs it but for a lone \r, which ends a line, too
     lone = any("\r" in name for name in table.columns)
     return safe.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC if lone else csv.QUOTE_MINIMAL)

@@ -101,6 +101,11 @@ class Schema:
         return cls(target, kind, tuple(columns), classes, (*notes, *runs))
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns that become inputs."""
+        return tuple(column.name for column in self.columns)
+
+    @property
     def features(self) -> tuple[str, ...]:
         """The names of the inputs."""
         return tuple(feature for column in self.columns for feature in column.features)
