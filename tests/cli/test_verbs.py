@@ -221,7 +221,11 @@ def test_compare(bayesrule, as_json, tmp_path, painted):
     assert code == 0
     assert "×" in out
     plain = json.loads((tmp_path / "both" / "scores.json").read_text())
-    assert set(plain) == {"data", "command", "commit", "seed", "date", "machine", "versions", "methods"}
+    about = {"data", "command", "commit", "seed", "date", "machine", "versions"}
+    assert set(plain) == {*about, "methods", "baselines", "warnings"}
+    assert set(plain["baselines"]) == {"base rate", "linear", "boosting"}
+    assert out.count("(baseline)") == 3
+    assert "boosting (baseline)" in (tmp_path / "both" / "report.html").read_text()
     assert set(plain["methods"]["swag"]) == {"scores", "intervals", "nulls", "seconds", "cost"}
     assert plain["methods"]["map"]["cost"] == 1
     assert json.loads((tmp_path / "both" / "swag" / "run.json").read_text())["settings"]["set"] == ["rank=5"]
