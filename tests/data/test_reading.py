@@ -126,6 +126,15 @@ def test_columns_of_written_numbers(tmp_path):
     assert load_table(tmp_path / "t.csv", "price")[0].kind == "reals"
 
 
+def test_the_cell_that_is_no_number_is_named_among_written_ones(tmp_path):
+    schema = Schema.learn(pd.DataFrame({"price": [1.0, 2.0, 3.0], "y": [0.5, 1.5, 2.5]}), "y")
+    path = written(tmp_path, "price\n€ 12\n€ 13\nfree\n")
+    with pytest.raises(ValueError, match=r"got 'free' in line 4 \(1 such rows\)"):
+        schema.inputs(read_table(path))
+    with pytest.raises(ValueError, match=r"got '€ 12' in line 2 \(2 such rows\)"):
+        schema.inputs(read_table(written(tmp_path, "price\n€ 12\n$ 12\n")))
+
+
 def test_columns_that_are_asked_for_stay_as_written(tmp_path):
     path = written(tmp_path, " zip ,x\n007,€ 1\n012,€ 2\n")
     assert open_table(path, texts=["zip"]).frame["zip"].tolist() == ["007", "012"]

@@ -55,6 +55,12 @@ def test_a_line_is_best_by_the_linear_model_and_its_noise_is_right():
     assert found["linear"]["nll"] < found["boosting"]["nll"] < found["mean"]["nll"]
 
 
+def test_the_noise_of_many_rows_is_that_of_one_fold(monkeypatch):
+    monkeypatch.setattr(sys.modules[Baseline.__module__], "MANY", 300)
+    truth = 0.5 * math.log(2 * math.pi * math.e * 0.25)
+    assert scores(split("reals", *line()))["linear"]["nll"] == pytest.approx(truth, abs=0.2)
+
+
 def test_a_corner_is_best_by_boosting():
     x = np.random.default_rng(0).uniform(-1, 1, size=(900, 2))
     found = scores(split("classes", x, ((x[:, 0] > 0) ^ (x[:, 1] > 0)).astype(int), ("no", "yes")))

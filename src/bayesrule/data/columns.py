@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesrule.data.written import numbers_in
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -241,6 +243,9 @@ def as_numbers(column: pd.Series[Any]) -> NDArray[np.float64]:
     values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     bad = np.isinf(values) | (np.isnan(values) & column.notna().to_numpy())
     if bad.any():
+        # What is mended first is what kept the others, such as € 12, from being read as numbers.
+        worst = bad & ~np.array([isinstance(v, str) and numbers_in([v]) is not None for v in column])
+        bad = worst if worst.any() else bad
         row = int(np.argmax(bad))
         raise ValueError(
             f"column {column.name!r} must hold finite numbers, got {cell(column, row)!r} in {place(column, row)} "
@@ -262,7 +267,12 @@ def cell(column: pd.Series[Any], row: int) -> Any:
 
 def as_texts(column: pd.Series[Any]) -> NDArray[np.object_]:
     """A column as texts, None for missing; whole numbers without a decimal point, however they were stored."""
+    from pandas.api.types import infer_dtype
 
+    if infer_dtype(column, skipna=True) == "string":
+        texts = column.to_numpy(dtype=object, copy=True)
+        texts[column.isna().to_numpy()] = None
+        return texts
     found: list[str | None] = []
     for value, missing in zip(column, column.isna(), strict=True):
         if missing:

@@ -25,7 +25,7 @@ from typing import IO, Any, cast
 
 SEPARATORS = (";", "\t", "|", ",")
 """Where two cut the lines equally well, the first: a comma is more often within a cell than the others."""
-NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "|"}
+NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "sign |"}
 BLOCK = 2**20
 HEAD = 2**18
 """Bytes that separator and decimals are found in."""
@@ -89,10 +89,12 @@ def recognise(path: Path, separator: str | None = None) -> Form:
         encoding = "cp1252"
         notes.append("the file is not UTF-8: its letters are read as Windows writes them (cp1252)")
     text = head.decode(encoding, errors="replace")
+    if len(head) == HEAD:  # the last line may be cut
+        text = text[: text.rfind("\n") + 1] or text
     if separator is None:
         separator = _separator(text)
         if separator != ",":
-            notes.append(f"the separator of columns is the {NAMES[separator]}".replace("the |", "the sign |"))
+            notes.append(f"the separator of columns is the {NAMES[separator]}")
     decimal = "."
     if separator != "," and _decimal_commas(_records(text, separator)):
         decimal = ","
@@ -144,13 +146,11 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 def _records(text: str, separator: str) -> list[list[str]]:
-    """The first records of a file; the last, which may be cut, only if it is the only one beside the header."""
+    """The records in the first lines of a file."""
     records: list[list[str]] = []
     with suppress(csv.Error):
         lines = text.splitlines(keepends=True)
         records.extend(r for r in csv.reader(lines, delimiter=separator, skipinitialspace=True) if r)
-    if len(text) >= HEAD // 4 and len(records) > 2:
-        records.pop()
     return records
 
 

@@ -18,7 +18,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,10 +30,10 @@ from bayesrule.predictions import Classes, Counts, Prediction, Reals
 
 LEAST_ROWS = 10
 """With fewer rows there is only the base rate."""
-MOST_VALUES = 50_000_000
-"""Rows × inputs × classes that baselines are trained on, a minute or two; of more rows a random share."""
-ALL_FOLDS = 10_000
-"""Up to so many rows noise is that of five folds; of more one fold is enough."""
+MOST_VALUES = 20_000_000
+"""Rows × inputs × classes that baselines are trained on, within a minute; of more rows a random share."""
+MANY = 10_000
+"""Up to so many rows noise is that of five folds, and the model of all rows; of more one fold is enough for both."""
 LEAST = 1e-6
 """The least probability of a class, or rate: sure and wrong is not infinitely bad."""
 
@@ -122,19 +121,20 @@ def _trained(model: Any, x: Array, y: Array, split: Split, seed: int) -> Law:
         model.fit(x, y)
         return lambda at: _counts(model.predict(at))
     noise = _noise(model, x, y, seed)
-    model.fit(x, y)
     return lambda at: _reals(model.predict(at), noise, y)
 
 
 def _noise(model: Any, x: Array, y: Array, seed: int) -> float:
-    """The root mean square of a model's errors on rows that it was not trained on."""
-    from sklearn.base import clone
+    """Train a model of reals; the root mean square of its errors on rows that it was not trained on."""
     from sklearn.model_selection import KFold
 
-    folds = KFold(5, shuffle=True, random_state=seed).split(x)
     errors = []
-    for train, held in islice(folds, 5 if len(y) <= ALL_FOLDS else 1):
-        errors.append(y[held] - clone(model).fit(x[train], y[train]).predict(x[held]))
+    for train, held in KFold(5, shuffle=True, random_state=seed).split(x):
+        errors.append(y[held] - model.fit(x[train], y[train]).predict(x[held]))
+        if len(y) > MANY:
+            break
+    else:
+        model.fit(x, y)
     return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
 
 
