@@ -14,7 +14,7 @@ from bayesrule.posteriors import Posterior
 def test_the_columns_of_the_command_line(name, bayesrule, runs, tables):
     _, out, _ = bayesrule("predict", runs / name, tables / "new.csv")
     found = br.load_run(runs / name).predict(tables / "new.csv")
-    pd.testing.assert_frame_equal(found, pd.read_csv(io.StringIO(out)), check_exact=True)
+    pd.testing.assert_frame_equal(found, pd.read_csv(io.StringIO(out), keep_default_na=False), check_exact=True)
 
 
 def test_a_frame_keeps_its_index(runs, tables):

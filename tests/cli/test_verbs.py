@@ -102,7 +102,7 @@ def test_predict_numbers(bayesrule, runs, tables, tmp_path):
     code, out, _ = bayesrule("predict", runs / "houses", tables / "new.csv")
     assert code == 0
     table = pd.read_csv(io.StringIO(out))
-    assert list(table) == ["prediction", "std", "lower_90", "upper_90", "aleatoric_std", "epistemic_std"]
+    assert list(table) == ["prediction", "std", "lower_90", "upper_90", "aleatoric_std", "epistemic_std", "unusual"]
     assert len(table) == 7
     assert (table.lower_90 < table.prediction).all()
     assert (table.prediction < table.upper_90).all()
@@ -118,7 +118,7 @@ def test_predict_classes(bayesrule, as_json, runs, tables):
     _, out, _ = bayesrule("predict", runs / "grades", tables / "new.csv")
     table = pd.read_csv(io.StringIO(out))
     probs = table[["p_<b>high", "p_low", "p_mid"]]
-    assert list(table) == ["prediction", "confidence", *probs, "entropy", "aleatoric", "epistemic"]
+    assert list(table) == ["prediction", "confidence", *probs, "entropy", "aleatoric", "epistemic", "unusual"]
     np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(table.confidence, probs.max(axis=1))
     assert ("p_" + table.prediction == probs.idxmax(axis=1)).all()
@@ -221,7 +221,11 @@ def test_compare(bayesrule, as_json, tmp_path, painted):
     assert code == 0
     assert "×" in out
     plain = json.loads((tmp_path / "both" / "scores.json").read_text())
-    assert set(plain) == {"data", "command", "commit", "seed", "date", "machine", "versions", "methods"}
+    about = {"data", "command", "commit", "seed", "date", "machine", "versions"}
+    assert set(plain) == {*about, "methods", "baselines", "warnings"}
+    assert set(plain["baselines"]) == {"base rate", "linear", "boosting"}
+    assert out.count("(baseline)") == 3
+    assert "boosting (baseline)" in (tmp_path / "both" / "report.html").read_text()
     assert set(plain["methods"]["swag"]) == {"scores", "intervals", "nulls", "seconds", "cost"}
     assert plain["methods"]["map"]["cost"] == 1
     assert json.loads((tmp_path / "both" / "swag" / "run.json").read_text())["settings"]["set"] == ["rank=5"]

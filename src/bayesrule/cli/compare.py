@@ -17,7 +17,7 @@ from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
 from bayesrule.methods import AVAILABLE
-from bayesrule.report import Comparison, examine
+from bayesrule.report import Comparison, examine, examine_baselines
 from bayesrule.training import Folder
 
 EPILOG = """examples:
@@ -73,4 +73,5 @@ def comparison(each: Sequence[RunSettings], command: str, folder: Path | None) -
         own = None if folder is None else Folder(folder / settings.method, claimed=True)
         posterior = run.train(split, own, method)
         entries.append(examine(settings.method, posterior, split, seed=settings.seed))
-    return Comparison(split, entries, command, each[0].seed, schema, notes)
+    seed = each[0].seed
+    return Comparison(split, entries, command, seed, schema, notes, baselines=examine_baselines(split, seed))

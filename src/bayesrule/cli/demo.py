@@ -20,6 +20,7 @@ What to look at:
   NLL, ECE   lower is better: confidence that can be trusted
              (the ECE in brackets is what a perfectly calibrated method would have by chance)
   OOD AUROC  higher is better: scrambled digits, which are no digits, look less certain than real ones
+  (baseline) simple models that any method has to beat
   training   what it costs, as a multiple of map, one ordinary network
 Then open {page} in a browser: the least certain digits are the ones that people argue about.
 Your own data: bayesrule fit FILE.csv --target COLUMN"""

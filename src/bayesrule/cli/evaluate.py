@@ -1,7 +1,7 @@
 """Score a trained run on data with targets.
 
 On the file that the run was trained on, only the rows that were held out then count; on any other, and on that file
-when it was changed since, all rows.
+when it was changed since, all rows that have a target.
 """
 
 from __future__ import annotations
@@ -34,14 +34,11 @@ def run(args: argparse.Namespace) -> None:
         refuse(out)
     run = Run.read(folder)
     posterior = run.posterior(folder, getattr(args, "device", None))
-    split = run.test(args.data, getattr(args, "data_dir", None))
+    split, notes = run.test(args.data, getattr(args, "data_dir", None), getattr(args, "sep", None))
     if split.classes != run.classes:
         raise ValueError(f"DATA must have the classes of the run, {', '.join(run.classes)}, got those of {split.name}")
     say(f"{split.what}: scored on {len(split.test[1])} examples")
-    notes = []
-    if run.schema is not None and not run.knows(args.data):
-        what = "is not, byte for byte, the table that the run was trained on"
-        notes.append(f"{Path(args.data).name} {what}: all rows count, also any that the run has seen")
-        say(notes[0])
+    for note in notes:
+        say(note)
     entry = examine(run.settings.method, posterior, split, seed=run.settings.seed)
     publish(Comparison(split, [entry], args.command, run.settings.seed, run.schema, notes), out, args.json)

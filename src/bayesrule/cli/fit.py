@@ -17,7 +17,7 @@ from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
 from bayesrule.methods import Method
 from bayesrule.models import choose_device
-from bayesrule.report import Comparison, examine
+from bayesrule.report import Comparison, examine, examine_baselines
 from bayesrule.training import Folder
 
 EPILOG = """examples:
@@ -76,7 +76,9 @@ def _train(
     if not first:
         return
     entry = examine(settings.method, posterior, split, seed=settings.seed)
-    publish(Comparison(split, [entry], run.command, settings.seed, schema, notes), folder.path, args.json)
+    baselines = examine_baselines(split, settings.seed)
+    comparison = Comparison(split, [entry], run.command, settings.seed, schema, notes, baselines=baselines)
+    publish(comparison, folder.path, args.json)
 
 
 def _saved(args: argparse.Namespace) -> Run:

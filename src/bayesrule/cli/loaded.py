@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayesrule.cli.runs import Run
+from bayesrule.cli.runs import Rows, Run
 from bayesrule.data import Schema
 from bayesrule.posteriors import Posterior
 
 if TYPE_CHECKING:
     import pandas as pd
+
+LEVEL = 0.9  # of intervals where nobody says
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,18 +28,32 @@ class LoadedRun:
         """The recipe for the columns; None for a run on a named data set."""
         return self.run.schema
 
-    def predict(self, data: pd.DataFrame | str | Path, level: float = 0.9, data_dir: str | None = None) -> pd.DataFrame:
+    def predict(
+        self, data: pd.DataFrame | str | Path, level: float = LEVEL, data_dir: str | None = None
+    ) -> pd.DataFrame:
         """A row for each row of a table, in a frame or a file, or for each test example of a named data set.
 
         The columns are those of `Prediction.to_frame`, as ``bayesrule predict`` writes them, and the index is that of
         the frame. The target's column is not needed. ``level``: of the intervals of numbers. ``data_dir``: where the
         official files of a named data set are.
         """
-        rows = str(data) if isinstance(data, Path) else data
-        prediction = self.posterior.predict(self.run.inputs(rows, data_dir), seed=self.run.settings.seed)
+        given = str(data) if isinstance(data, Path) else data
+        table = self.tabulate(self.run.rows(given, data_dir, None, None), level)
+        if not isinstance(given, str):
+            table.index = given.index
+        return table
+
+    def tabulate(self, rows: Rows, level: float) -> pd.DataFrame:
+        """The predictions of rows, with what is said of them, and the columns that are kept."""
+        prediction = self.posterior.predict(rows.x, seed=self.run.settings.seed)
         table = prediction.to_frame(level, self.run.classes)
-        if not isinstance(rows, str):
-            table.index = rows.index
+        if rows.unusual is not None:
+            table["unusual"] = [", ".join(names) for names in rows.unusual]
+        if rows.kept is not None:
+            for name in rows.kept:
+                free = f"{name} (kept)" if name in table else name
+                values = rows.kept[name].astype(object)
+                table[free] = values.where(values.notna(), None).to_numpy()  # JSON has no NaN
         return table
 
     def __repr__(self) -> str:

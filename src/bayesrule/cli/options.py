@@ -6,11 +6,13 @@ An option that is not given is not in the parsed arguments, so that a resumed ru
 from __future__ import annotations
 
 import argparse
+import csv
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from bayesrule.data import NAMES, Kind
+from bayesrule.data.reading import ending
 from bayesrule.files import FileError
 from bayesrule.models import choose_device
 
@@ -22,6 +24,10 @@ class RunSettings:
     data: str
     target: str | None = None
     kind: Kind | None = None
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    sep: str | None = None
+    test: str | None = None
     data_dir: str | None = None
     split: int = 0
     seed: int = 0
@@ -79,6 +85,8 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
         found["set"] = tuple(found["set"])
     if is_table(found.get("data", "")):  # absolute, so that the run can be resumed from anywhere
         found["data"] = str(Path(found["data"]).resolve())
+    if "test" in found:
+        found["test"] = str(Path(found["test"]).resolve())
     if "data_dir" in found:
         found["data_dir"] = str(Path(found["data_dir"]).expanduser().resolve())
     return found
@@ -86,7 +94,7 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
 
 def is_table(data: str) -> bool:
     """Whether DATA is a file rather than a name."""
-    return Path(data).suffix.lower() in (".csv", ".parquet") or (data not in NAMES and Path(data).is_file())
+    return ending(data) is not None or (data not in NAMES and Path(data).is_file())
 
 
 def about_data(parser: argparse.ArgumentParser, optional: bool = False) -> None:
@@ -98,6 +106,10 @@ def about_data(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     parser.add_argument("data", metavar="DATA", help=help, **about)
     _option(parser, "--target", metavar="COLUMN", help="the column to predict")
     _option(parser, "--kind", choices=get_args(Kind), help="what the target is, where the guess is wrong")
+    _option(parser, "--drop", type=_columns, metavar="A,B", help="columns that are no inputs")
+    keep(parser)
+    separator(parser)
+    _option(parser, "--test", metavar="FILE", help="a table to test on (a fifth of the rows of DATA)")
     where_data(parser)
     _option(parser, "--split", type=int, metavar="K", help="the standard split of a uci/… set (0)")
     seed(parser)
@@ -107,8 +119,21 @@ def run_and_data(parser: argparse.ArgumentParser) -> None:
     """RUN, and DATA that it is used on."""
     parser.add_argument("run", metavar="RUN", help="the directory that bayesrule fit wrote")
     parser.add_argument("data", metavar="DATA", help="a .csv or .parquet file, or a name (see: bayesrule data)")
+    separator(parser)
     where_data(parser)
     device(parser, "the run's own")
+
+
+def separator(parser: argparse.ArgumentParser) -> None:
+    """What separates the columns of a table."""
+    help = "what separates columns, such as ';' or tab, where the guess is wrong"
+    _option(parser, "--sep", type=_separator, metavar="SIGN", help=help)
+
+
+def keep(parser: argparse.ArgumentParser) -> None:
+    """Columns that go past the model."""
+    help = "columns that are no inputs but are copied to predictions, such as ids"
+    _option(parser, "--keep", type=_columns, metavar="A,B", help=help)
 
 
 def seed(parser: argparse.ArgumentParser) -> None:
@@ -158,6 +183,16 @@ def method(parser: argparse.ArgumentParser) -> None:
 
 def _option(parser: argparse.ArgumentParser, flag: str, **about: Any) -> None:
     parser.add_argument(flag, default=argparse.SUPPRESS, **about)
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    """Names between commas; one that has a comma itself stands in quotes."""
+    names = next(csv.reader([text], skipinitialspace=True), [])
+    return tuple(name.strip() for name in names if name.strip())
+
+
+def _separator(text: str) -> str:
+    return {"tab": "\t", "\\t": "\t"}.get(text, text)
 
 
 def _widths(text: str) -> tuple[int, ...]:

@@ -20,5 +20,7 @@ def publish(comparison: Comparison, folder: Path | None, as_json: bool) -> None:
         show_json(plain)
     else:
         show_board(comparison)
+    for warning in comparison.warnings:
+        say(warning)
     if folder is not None:
         say(f"wrote {folder / 'scores.json'} and {folder / 'report.html'}")

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -15,11 +15,14 @@ from bayesrule import likelihoods, processes
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
-from bayesrule.data import Kind, Schema, Split, fingerprint, load, read_table, standardize
+from bayesrule.data import Kind, Schema, Split, fingerprint, load, standardize
+from bayesrule.data.reading import Table, open_table, stem
+from bayesrule.data.tables import known_rows
 from bayesrule.files import FileError, write_atomically
 from bayesrule.jobs import threads
 from bayesrule.methods import Method
 from bayesrule.models import Spec, build, default_for
+from bayesrule.naming import unknown
 from bayesrule.posteriors import Posterior
 from bayesrule.posteriors import load as load_posterior
 from bayesrule.report import versions
@@ -29,6 +32,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = "bayesrule-run/1"
+
+
+class Rows(NamedTuple):
+    """Inputs to predict; of a table also the columns in which a row is unlike training, and those to be kept."""
+
+    x: torch.Tensor
+    unusual: list[tuple[str, ...]] | None = None
+    kept: pd.DataFrame | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Test(NamedTuple):
+    """Examples to test on, and sentences about them."""
+
+    split: Split
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,28 +154,53 @@ class Run:
             raise FileNotFoundError(f"{folder} is not finished: continue it with bayesrule fit --resume --out {folder}")
         return load_posterior(path, build(self.model, device=device or self.settings.device))
 
-    def inputs(self, data: str | pd.DataFrame, data_dir: str | None) -> torch.Tensor:
-        """The inputs of DATA: all rows of a table, in a frame or a file, or the test examples of a named set."""
-        if not isinstance(data, str):
-            return torch.from_numpy(self._schema("a DataFrame").inputs(data))
-        if not is_table(data):
-            return self.test(data, data_dir).test[0]
-        return torch.from_numpy(self._schema(data).inputs(read_table(data)))
+    def rows(
+        self, data: str | pd.DataFrame, data_dir: str | None, sep: str | None, keep: tuple[str, ...] | None
+    ) -> Rows:
+        """What is to be predicted: all rows of a table, in a frame or a file, or the test examples of a named set.
 
-    def test(self, data: str, data_dir: str | None) -> Split:
+        The columns ``keep`` go along, or, with None, those of the run that the table has.
+        """
+        if isinstance(data, str) and not is_table(data):
+            if keep or sep:
+                raise ValueError(f"--keep and --sep are for .csv and .parquet files, but DATA is the name {data!r}")
+            return Rows(self.test(data, data_dir, sep).split.test[0])
+        called = Path(data).name if isinstance(data, str) else "a DataFrame"
+        schema, wanted = self._schema(called), self.settings.keep if keep is None else keep
+        if isinstance(data, str):
+            table = open_table(data, sep or self.settings.sep, texts=set(wanted) - set(schema.names))
+        else:
+            table = Table(data, ())
+        frame = table.frame.rename(columns=str)
+        found = [name for name in wanted if name in frame]
+        notes = list(table.notes)
+        for name in wanted:
+            if name in found:
+                continue
+            if keep is not None:
+                raise unknown("--keep column", name, frame.columns)
+            notes.append(f"{called} has no column {name!r} to keep")
+        return Rows(torch.from_numpy(schema.inputs(frame)), schema.unusual(frame), frame[found], tuple(notes))
+
+    def test(self, data: str, data_dir: str | None, sep: str | None) -> Test:
         """Test examples: what was held out of the table that the run was trained on, or all rows of any other.
 
-        The columns become inputs by the run's own schema, whatever the table holds now.
+        The columns become inputs by the run's own schema, whatever the table holds now. Rows without a target are left
+        out, as they are in training.
         """
         asked = self.settings
         if is_table(data):
-            schema = self._schema(data)
-            if self.knows(data):
-                return sources.read(replace(asked, data=str(Path(data).resolve())), schema).split
-            frame = read_table(data)
+            schema, sep = self._schema(data), sep or asked.sep
+            if self.knows(data) and asked.test is None:
+                return Test(sources.read(replace(asked, data=str(Path(data).resolve()), sep=sep), schema).split)
+            table = open_table(data, sep)
+            frame, holes = known_rows(table.frame, schema.target)
             pair = torch.from_numpy(schema.inputs(frame)), torch.from_numpy(schema.targets(frame))
             what = f"{len(frame)} rows of {Path(data).name}, target {schema.target!r}"
-            return Split(Path(data).stem, self.kind, what, pair, None, self.classes, schema.features)
+            split = Split(stem(data), self.kind, what, pair, None, self.classes, schema.features)
+            return Test(split, (*table.notes, *holes, *self._seen(data)))
+        if sep:
+            raise ValueError(f"--sep is for .csv and .parquet files, but DATA is the name {data!r}")
         if self.schema is not None:
             raise ValueError(f"DATA must be a table, as the run was trained on {asked.data}, got {data!r}")
         number = 0
@@ -168,7 +212,17 @@ class Run:
                 f"DATA must have inputs of shape {list(self.shape)}, as {asked.data} that the run was trained on, "
                 f"but those of {data} are {list(split.test[0].shape[1:])}"
             )
-        return split
+        return Test(split)
+
+    def _seen(self, data: str) -> list[str]:
+        """A note if a table may hold rows that the run was trained on."""
+        name = Path(data).name
+        if self.knows(data):
+            return [f"the run was trained on all rows of {name}: these scores are not those of new rows"]
+        if self.settings.test is not None and Path(data).resolve() == Path(self.settings.test):
+            return []
+        what = "is not, byte for byte, the table that the run was trained on"
+        return [f"{name} {what}: all rows count, also any that the run has seen"]
 
     def knows(self, table: str) -> bool:
         """Whether a table is, byte for byte, the one that the run was trained on."""

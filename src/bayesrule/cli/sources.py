@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 from bayesrule import likelihoods
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.data import Kind, Schema, Split, fingerprint, load, load_table, read_table
+from bayesrule.data.reading import stem
+
+HELD_OUT = 0.2
+"""The share of the rows of a table that is tested on."""
 
 
 class Source(NamedTuple):
@@ -20,7 +23,7 @@ class Source(NamedTuple):
 
 def name_of(data: str) -> str:
     """A short name, fit for a directory: ``digits``, ``uci-boston``, ``houses`` for ``data/houses.csv``."""
-    return Path(data).stem if is_table(data) else data.replace("/", "-")
+    return stem(data) if is_table(data) else data.replace("/", "-")
 
 
 def read(settings: RunSettings, schema: Schema | None = None) -> Source:
@@ -40,16 +43,18 @@ def read(settings: RunSettings, schema: Schema | None = None) -> Source:
 
 def describe(split: Split, schema: Schema | None) -> list[str]:
     """What was found, in sentences."""
-    examples = f"{len(split.train[1])} examples to train on, {len(split.test[1])} held out"
+    examples = f"{_many(len(split.train[1]), 'example')} to train on, {len(split.test[1])} held out"
     if schema is None:
         return [f"{split.what}; {examples}"]
-    encoded = f"{len(schema.columns)} columns become {len(schema.features)} inputs"
+    encoded = f"{_many(len(schema.columns), 'column')} become {_many(len(schema.features), 'input')}"
+    if len(schema.columns) == 1:
+        encoded = encoded.replace("become", "becomes")
     return [f"{examples}; {encoded}", *schema.notes]
 
 
 def _named(settings: RunSettings) -> Split:
-    for option in ("target", "kind"):
-        if getattr(settings, option) is not None:
+    for option in ("target", "kind", "drop", "keep", "sep", "test"):
+        if getattr(settings, option):
             raise ValueError(f"--{option} is for .csv and .parquet files, but DATA is the name {settings.data!r}")
     return load(settings.data, settings.data_dir, settings.split, settings.seed)
 
@@ -58,11 +63,28 @@ def _table(settings: RunSettings, schema: Schema | None) -> Source:
     if settings.split:
         raise ValueError(f"--split is for uci/… sets, got {settings.split} for a table: --seed makes other splits")
     if settings.target is None:
-        columns = ", ".join(map(str, read_table(settings.data).columns))
+        columns = ", ".join(map(str, read_table(settings.data, settings.sep).columns))
         raise ValueError(f"--target must name the column of {settings.data} to predict, one of: {columns}")
     kind = settings.kind or _kind(settings.likelihood)
-    table = fingerprint(settings.data)
-    return Source(*load_table(settings.data, settings.target, seed=settings.seed, kind=kind, schema=schema), table)
+    without = (*settings.drop, *settings.keep)
+    if settings.target in without:
+        raise ValueError(f"--drop and --keep must not name the target, got {settings.target!r}: leave it out")
+    loaded = load_table(
+        settings.data,
+        settings.target,
+        test=settings.test or HELD_OUT,
+        seed=settings.seed,
+        kind=kind,
+        schema=schema,
+        sep=settings.sep,
+        without=without,
+    )
+    return Source(*loaded, fingerprint(settings.data))
+
+
+def _many(count: int, what: str) -> str:
+    """A number of things, in English."""
+    return f"1 {what}" if count == 1 else f"{count} {what}s"
 
 
 def _kind(likelihood: str | None) -> Kind | None:

@@ -11,9 +11,10 @@ from bayesrule.data.embedded import and_gate, digits, gap, moons, sine
 from bayesrule.data.inputs import Inputs
 from bayesrule.data.intake import as_data, as_inputs, standardize
 from bayesrule.data.loaders import Loader
+from bayesrule.data.reading import fingerprint, read_table
 from bayesrule.data.scaling import Affine, Scaling
 from bayesrule.data.splits import Kind, Pair, Split, cut, hold_out
-from bayesrule.data.tables import Schema, fingerprint, load_table, read_table
+from bayesrule.data.tables import Schema, load_table
 
 __all__ = [
     "NAMES",

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesrule.data.written import numbers_in
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -20,31 +22,68 @@ MOST_CATEGORIES = 50
 """More different texts than this are an id, unless there are two rows for each."""
 MOST_INPUTS = 100
 """A column becomes no more inputs than this."""
+LEAST_IDS = 10
+"""Fewer texts than this may all differ by chance."""
+ANSWERS = (("no", "yes"), ("false", "true"), ("n", "y"), ("f", "t"))
+"""Pairs of texts that say no and yes, in small letters or capitals."""
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of numbers: ``fill`` stands for missing values, and ``flag`` adds a column that says where."""
+    """A column of numbers: ``fill`` stands for missing values, and ``flag`` adds a column that says where.
+
+    ``low`` and ``high`` are the range in training; None where it was not noted.
+    """
 
     name: str
+    fill: float
+    flag: bool
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def features(self) -> list[str]:
+        """The names of the columns it becomes."""
+        return _flagged(self.name, self.flag)
+
+    def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
+        """The column as numbers, [rows, features]."""
+        return _filled(as_numbers(column), self.fill, self.flag)
+
+    def unusual(self, column: pd.Series[Any]) -> NDArray[np.bool_]:
+        """Which rows are farther from the range in training than its width; missing ones are not."""
+        values = as_numbers(column)
+        if self.low is None or self.high is None:
+            return np.zeros(len(values), dtype=bool)
+        width = self.high - self.low
+        return (values < self.low - width) | (values > self.high + width)  # a comparison with NaN is False
+
+
+@dataclass(frozen=True)
+class AnswerColumn:
+    """A column of two texts that say ``no`` and ``yes``, as 0 and 1; anything else counts as missing."""
+
+    name: str
+    no: str
+    yes: str
     fill: float
     flag: bool
 
     @property
     def features(self) -> list[str]:
         """The names of the columns it becomes."""
-        if self.flag:
-            return [self.name, f"{self.name} is missing"]
-        return [self.name]
+        return _flagged(self.name, self.flag)
 
     def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
         """The column as numbers, [rows, features]."""
-        values = as_numbers(column)
-        missing = np.isnan(values)
-        filled = np.where(missing, self.fill, values)
-        if self.flag:
-            return np.stack([filled, missing], axis=1)
-        return filled[:, None]
+        values = np.full(len(column), np.nan)
+        texts = _small(column)
+        values[texts == self.no], values[texts == self.yes] = 0.0, 1.0
+        return _filled(values, self.fill, self.flag)
+
+    def unusual(self, column: pd.Series[Any]) -> NDArray[np.bool_]:
+        """Which rows hold another text."""
+        return column.notna().to_numpy() & ~np.isin(_small(column), [self.no, self.yes])
 
 
 @dataclass(frozen=True)
@@ -63,8 +102,29 @@ class CategoryColumn:
         """The column as numbers, [rows, features]."""
         return (as_texts(column)[:, None] == np.array(self.categories, dtype=object)).astype(np.float64)
 
+    def unusual(self, column: pd.Series[Any]) -> NDArray[np.bool_]:
+        """Which rows hold a category that was not seen in training; missing ones do not."""
+        known = set(self.categories)
+        return np.array([text is not None and text not in known for text in as_texts(column)], dtype=bool)
 
-Column: TypeAlias = NumberColumn | CategoryColumn
+
+Column: TypeAlias = NumberColumn | AnswerColumn | CategoryColumn
+
+
+def _flagged(name: str, flag: bool) -> list[str]:
+    return [name, f"{name} is missing"] if flag else [name]
+
+
+def _filled(values: NDArray[np.float64], fill: float, flag: bool) -> NDArray[np.float64]:
+    """Numbers with ``fill`` for missing ones, and if ``flag`` a column that says where."""
+    missing = np.isnan(values)
+    filled = np.where(missing, fill, values)
+    return np.stack([filled, missing], axis=1) if flag else filled[:, None]
+
+
+def _small(column: pd.Series[Any]) -> NDArray[np.object_]:
+    """Texts in small letters, None for missing."""
+    return np.array([text and text.casefold() for text in as_texts(column)], dtype=object)
 
 
 def learn_column(column: pd.Series[Any]) -> Column | str:
@@ -79,17 +139,58 @@ def learn_column(column: pd.Series[Any]) -> Column | str:
         known = values[~np.isnan(values)]
         if not missing and known.min() == known.max():
             return f"it is constant, {known[0]:g} in every row"
+        if content == "numbers" and _called_id(name) and _count_rows(known):
+            return f"its {len(known)} different whole numbers in {len(column)} rows look like an id"
         # The median: a few huge values would move a mean far from what is usual.
-        return NumberColumn(name, float(np.median(known)), missing)
+        return NumberColumn(name, float(np.median(known)), missing, float(known.min()), float(known.max()))
     categories = sorted_texts(column)
     if not missing and len(categories) == 1:
         return f"it is constant, {categories[0]!r} in every row"
     # Nearly one text for each row says who a row is, not what it is like: learnt by heart, and of no use elsewhere.
-    if len(categories) > MOST_CATEGORIES and len(categories) > column.notna().sum() / 2:
+    rows = int(column.notna().sum())
+    if (len(categories) > MOST_CATEGORIES and len(categories) > rows / 2) or len(categories) == rows >= LEAST_IDS:
         return f"its {len(categories)} different values in {len(column)} rows look like an id"
     if len(categories) > MOST_INPUTS:
         return f"its {len(categories)} categories are more than {MOST_INPUTS}; put rare ones together to keep it"
+    if (answers := _answers(categories)) is not None:
+        yes = np.mean([text == answers[1] for text in _small(column) if text is not None])
+        return AnswerColumn(name, *answers, float(yes > 0.5), missing)
     return CategoryColumn(name, categories)
+
+
+def is_run(column: pd.Series[Any]) -> bool:
+    """Whether a column counts the rows, in any order: whole numbers, all different, with few between them left out."""
+    if content_of(column) != "numbers" or column.isna().any() or len(column) < LEAST_IDS:
+        return False
+    values = as_numbers(column)
+    # Of rows that were held out the numbers are not here: a run of which a third is missing is one still.
+    return _count_rows(values) and bool(values.max() - values.min() < 1.5 * len(values))
+
+
+_ID = re.compile(
+    r"Unnamed: \d+|(?:.*[\W_])?(?:id|ids|idx|index|uuid|guid|key|rowid|row|rownum|row number|nr|no)\.?", re.IGNORECASE
+)
+_CAMEL = re.compile(r".*[a-z](?:Id|ID|Key|Nr|No)")
+
+
+def _called_id(name: str) -> bool:
+    """Whether the name of a column says that it is an id, or, as pandas names what has no name, says nothing.
+
+    >>> [_called_id(name) for name in ("id", "customer_id", "CustomerID", "Unnamed: 0", "paid", "year")]
+    [True, True, True, True, False, False]
+    """
+    return bool(_ID.fullmatch(name) or _CAMEL.fullmatch(name))
+
+
+def _count_rows(values: NDArray[np.float64]) -> bool:
+    """Whether numbers are whole and all different, and not few."""
+    return len(values) >= LEAST_IDS and bool((values % 1 == 0).all()) and len(np.unique(values)) == len(values)
+
+
+def _answers(categories: tuple[str, ...]) -> tuple[str, str] | None:
+    """The pair of `ANSWERS` that categories are, if they are one."""
+    found = {text.casefold() for text in categories}
+    return next((pair for pair in ANSWERS if found == set(pair)), None)
 
 
 def content_of(column: pd.Series[Any]) -> str:
@@ -142,6 +243,9 @@ def as_numbers(column: pd.Series[Any]) -> NDArray[np.float64]:
     values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     bad = np.isinf(values) | (np.isnan(values) & column.notna().to_numpy())
     if bad.any():
+        # What is mended first is what kept the others, such as € 12, from being read as numbers.
+        worst = bad & ~np.array([isinstance(v, str) and numbers_in([v]) is not None for v in column])
+        bad = worst if worst.any() else bad
         row = int(np.argmax(bad))
         raise ValueError(
             f"column {column.name!r} must hold finite numbers, got {cell(column, row)!r} in {place(column, row)} "
@@ -163,7 +267,12 @@ def cell(column: pd.Series[Any], row: int) -> Any:
 
 def as_texts(column: pd.Series[Any]) -> NDArray[np.object_]:
     """A column as texts, None for missing; whole numbers without a decimal point, however they were stored."""
+    from pandas.api.types import infer_dtype
 
+    if infer_dtype(column, skipna=True) == "string":
+        texts = column.to_numpy(dtype=object, copy=True)
+        texts[column.isna().to_numpy()] = None
+        return texts
     found: list[str | None] = []
     for value, missing in zip(column, column.isna(), strict=True):
         if missing:

@@ -1,4 +1,4 @@
-"""Tables with a target column, from CSV or Parquet files: the recipe from raw columns to numbers.
+"""Tables with a target column: the recipe from raw columns to numbers.
 
 A `Schema` is learnt on the training rows only, and then turns any table with the same columns into inputs:
 
@@ -6,12 +6,13 @@ A `Schema` is learnt on the training rows only, and then turns any table with th
 column       becomes
 ============ =================================================================================================
 numbers      itself, missing values as the median; if some were missing in training, also a 0/1 column saying so
-yes/no       0 and 1, as numbers
+yes/no       0 and 1, as numbers; also yes and no, true and false, y and n, t and f as texts
 anything     one 0/1 column for each category seen in training, in sorted order; all 0 for unseen or missing
 ============ =================================================================================================
 
-Constant and empty columns, dates (also as texts), columns of more than 50 categories that look like an id (more than
-one category for every two rows), and any of more than 100 are dropped, and ``notes`` says so. The target is
+Constant and empty columns, dates (also as texts), ids and columns of more than 100 categories are dropped, and
+``notes`` says so. Ids are texts that all differ, or are more than 50 and more than one for every two rows; and whole
+numbers that all differ, if the column has no name or one like ``id`` or ``customer_id``. The target is
 
 - classes, if it holds anything but numbers, or yes/no;
 - classes, if it holds whole numbers: just two different ones, or at most 20 and at most 5 % of the number of rows;
@@ -20,12 +21,8 @@ one category for every two rows), and any of more than 100 are dropped, and ``no
 
 from __future__ import annotations
 
-import csv
 import difflib
-import hashlib
-from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -34,10 +31,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bayesrule.data.cells import is_predictions, unescaped
 from bayesrule.data.columns import (
-    LINE,
     MOST_CATEGORIES,
+    AnswerColumn,
     CategoryColumn,
     Column,
     NumberColumn,
@@ -45,10 +41,12 @@ from bayesrule.data.columns import (
     as_texts,
     cell,
     content_of,
+    is_run,
     learn_column,
     place,
     sorted_texts,
 )
+from bayesrule.data.reading import open_table, stem
 from bayesrule.data.splits import Kind, Split, hold_out
 from bayesrule.naming import unknown
 
@@ -80,24 +78,32 @@ class Schema:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def learn(cls, frame: pd.DataFrame, target: str, kind: Kind | None = None) -> Schema:
-        """The schema of a table of training rows."""
-        frame, notes = _with_target(frame, target)
+    def learn(cls, frame: pd.DataFrame, target: str, kind: Kind | None = None, without: Collection[str] = ()) -> Schema:
+        """The schema of a table of training rows; the columns ``without`` are no inputs."""
+        frame, notes = known_rows(frame, target)
         kind, said = _kind(frame[target], kind)
         notes.append(said)
         columns: list[Column] = []
-        for name in frame.columns.drop(target):
+        runs: list[str] = []
+        for name in _inputs(frame, target, without):
             column = learn_column(frame[name])
             if isinstance(column, str):
                 notes.append(f"column {name!r} dropped: {column}")
-            else:
-                columns.append(column)
+                continue
+            columns.append(column)
+            if is_run(frame[name]):
+                runs.append(f"column {name!r} holds different whole numbers one after another: drop it if it is an id")
         if not columns:
             raise ValueError(f"the table must have a usable column beside {target!r}: {'; '.join(notes[1:]) or 'none'}")
         classes: tuple[str, ...] = ()
         if kind == "classes":
             classes = sorted_texts(frame[target])
-        return cls(target, kind, tuple(columns), classes, tuple(notes))
+        return cls(target, kind, tuple(columns), classes, (*notes, *runs))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns that become inputs."""
+        return tuple(column.name for column in self.columns)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -115,6 +121,19 @@ class Schema:
                     hint = f"the nearest it has is {near[0]!r}"
                 raise ValueError(f"the table must have the column {column.name!r}, known from training: {hint}")
         return np.concatenate([column.encode(frame[column.name]) for column in self.columns], axis=1)
+
+    def unusual(self, frame: pd.DataFrame) -> list[tuple[str, ...]]:
+        """For every row the columns that are unlike anything in training, where predictions are a guess.
+
+        A number is if it lies farther outside the range in training than that is wide; a category, if it was not seen.
+        """
+        frame = _named(frame)
+        marks = {column.name: column.unusual(frame[column.name]) for column in self.columns}
+        found: list[tuple[str, ...]] = [()] * len(frame)
+        for name, rows in marks.items():
+            for row in np.flatnonzero(rows):
+                found[row] += (name,)
+        return found
 
     def targets(self, frame: pd.DataFrame) -> NDArray[Any]:
         """The targets: int64 classes or counts, or float64 reals. None may be missing."""
@@ -147,146 +166,58 @@ class Schema:
         for column in data["columns"]:
             if "categories" in column:
                 columns.append(CategoryColumn(column["name"], tuple(column["categories"])))
+            elif "yes" in column:
+                columns.append(AnswerColumn(**column))
             else:
                 columns.append(NumberColumn(**column))
         return cls(data["target"], data["kind"], tuple(columns), tuple(data["classes"]), tuple(data["notes"]))
 
 
-def read_table(path: str | Path) -> pd.DataFrame:
-    """The table in a ``.csv`` or ``.parquet`` file.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "table.csv"
-    >>> _ = path.write_text("a,b\\n1,x\\n2,y\\n")
-    >>> read_table(path).shape
-    (2, 2)
-    """
-    import pandas as pd
-
-    path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise ValueError(f"path must end in .csv or .parquet, got {path}")
-    _exists(path)
-    if suffix == ".csv":
-        _check_header(path)
-    try:
-        frame = pd.read_csv(path, low_memory=False, **_exactly()) if suffix == ".csv" else pd.read_parquet(path)
-    except ImportError as error:
-        raise ImportError(f"reading {path} needs pyarrow: pip install bayesrule[parquet]") from error
-    except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are ValueErrors or OSErrors
-        raise ValueError(f"{path} cannot be read as {suffix[1:]}: {error}") from error
-    if suffix == ".csv" and not isinstance(frame.index, pd.RangeIndex):
-        raise ValueError(f"{path} must name every column, but its rows have more values than its first line")
-    if frame.empty:
-        raise ValueError(f"{path} must have rows, got only the columns {', '.join(map(str, frame.columns))}")
-    if suffix == ".csv":
-        frame.index = _lines(path, len(frame))
-        if is_predictions(list(map(str, frame.columns))):
-            frame["prediction"] = frame["prediction"].map(lambda v: unescaped(v) if isinstance(v, str) else v)
-    return frame
-
-
-def _lines(path: Path, rows: int) -> pd.Index[Any]:
-    """The number of each row's first line in the file, from 1, as an editor shows it; the header is a line, too."""
-    import pandas as pd
-
-    with open(path, "rb") as file:
-        count = sum(1 for _ in file)
-    if count == rows + 1:  # a line a row, and the header
-        return pd.RangeIndex(2, rows + 2, name=LINE)
-    starts: list[int] = []
-    with open(path, newline="", encoding="utf-8-sig", errors="replace") as text, suppress(csv.Error):
-        reader, before = csv.reader(text), 0
-        for record in reader:
-            if record:  # pandas skips empty lines
-                starts.append(before + 1)
-            before = reader.line_num
-    if len(starts) != rows + 1:  # read otherwise than by pandas: better no number than a wrong one
-        return pd.RangeIndex(rows)
-    return pd.Index(starts[1:], name=LINE)
-
-
-def _exactly() -> dict[str, Any]:
-    """What makes pandas read the nearest number to the digits in a file; since 3.1 it does so by itself."""
-    import pandas as pd
-
-    version = tuple(int(part) for part in pd.__version__.split(".")[:2])
-    return {} if version >= (3, 1) else {"float_precision": "round_trip"}
-
-
-def fingerprint(path: str | Path) -> str:
-    """The sha256 of the bytes of a file: the same for a copy, another one when anything was changed."""
-    _exists(Path(path))
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def load_table(
     path: str | Path,
     target: str,
-    test: float = 0.2,
+    test: float | str | Path = 0.2,
     seed: int = 0,
     kind: Kind | None = None,
     schema: Schema | None = None,
+    sep: str | None = None,
+    without: Collection[str] = (),
 ) -> tuple[Split, Schema]:
-    """A file as a `Split`, stratified by class, with the schema learnt on its training rows, or the one that is given.
+    """A file as a `Split`, with the schema learnt on its training rows, or the one that is given.
 
-    The rows held out are a function of ``seed`` and the file's contents.
+    Args:
+        path: The table.
+        target: The column to predict. Rows that have no value there are left out.
+        test: A share of the rows to hold out, stratified by class: a function of ``seed`` and the file's contents. Or
+            another table to test on; then all rows are trained on.
+        seed: Of the rows that are held out.
+        kind: What the target is, where the guess is wrong.
+        schema: How columns become inputs, if that is known.
+        sep: What separates the columns, where the guess is wrong.
+        without: Columns that are no inputs.
     """
-    frame, notes = _with_target(read_table(path), target)
+    table = open_table(path, sep)
+    frame, holes = known_rows(table.frame, target)
     if schema is not None:
         kind = schema.kind
     kind, said = _kind(frame[target], kind)
-    strata = torch.zeros(len(frame))
-    if kind == "classes":
-        codes = np.unique(as_texts(frame[target]), return_inverse=True)[1]
-        strata = torch.from_numpy(codes)
-    train, held = (frame.iloc[index.numpy()] for index in hold_out(strata, test, seed))
+    if isinstance(test, float | int):
+        train, held, notes = *_held_out(frame, target, kind, test, seed), holes
+    else:
+        train, (held, notes) = frame, known_rows(open_table(test, sep).frame, target)
+        notes = [*holes, *(f"{Path(test).name}: {note}" for note in notes)]
     if schema is None:
-        schema = Schema.learn(train, target, kind)
+        schema = Schema.learn(train, target, kind, without)
         # What is said of the target is of all rows, and of the columns of the training rows.
-        schema = replace(schema, notes=(*notes, said, *schema.notes[1:]))
+        schema = replace(schema, notes=(*table.notes, *notes, said, *schema.notes[1:]))
     pairs = [(torch.from_numpy(schema.inputs(f)), torch.from_numpy(schema.targets(f))) for f in (train, held)]
     what = f"{len(train)} + {len(held)} rows of {Path(path).name}, target {target!r}"
-    return Split(Path(path).stem, kind, what, pairs[1], pairs[0], schema.classes, schema.features), schema
+    if not isinstance(test, float | int):
+        what = f"{len(train)} rows of {Path(path).name} and {len(held)} of {Path(test).name}, target {target!r}"
+    return Split(stem(path), kind, what, pairs[1], pairs[0], schema.classes, schema.features), schema
 
 
-def _exists(path: Path) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"path must be an existing file, got {path}, looked for in {Path.cwd()}")
-
-
-def _check_header(path: Path) -> None:
-    """An error if two columns of a CSV file have one name: pandas would make ``a`` and ``a.1`` of them."""
-    import pandas as pd
-
-    try:
-        first = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
-    except pd.errors.EmptyDataError as error:
-        raise ValueError(f"{path} must have a header and rows, but it is empty") from error
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as csv: {error}") from error
-    for name, times in Counter(first.iloc[0]).items():
-        if name and times > 1:
-            raise ValueError(
-                f"{path} must have columns with different names, got {name!r} {times} times in its first line: "
-                "rename or remove all but one"
-            )
-
-
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    frame = frame.rename(columns=str)
-    if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()][0]
-        raise ValueError(f"the columns of a table must have different names, got {twice!r} more than once: rename one")
-    return frame
-
-
-def _with_target(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[str]]:
+def known_rows(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[str]]:
     """The rows that have a target, and a note if there are others."""
     frame = _named(frame)
     if target not in frame:
@@ -298,6 +229,36 @@ def _with_target(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[s
     if left := int((~known).sum()):
         notes.append(f"{left} of {len(frame)} rows left out: no value of target {target!r}")
     return frame[known], notes
+
+
+def _held_out(
+    frame: pd.DataFrame, target: str, kind: Kind, test: float, seed: int
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows to train on and rows to test on."""
+    strata = torch.zeros(len(frame))
+    if kind == "classes":
+        codes = np.unique(as_texts(frame[target]), return_inverse=True)[1]
+        strata = torch.from_numpy(codes)
+    train, held = hold_out(strata, test, seed)
+    return frame.iloc[train.numpy()], frame.iloc[held.numpy()]
+
+
+def _inputs(frame: pd.DataFrame, target: str, without: Collection[str]) -> list[str]:
+    """The names of the columns that may become inputs."""
+    for name in without:
+        if name not in frame:
+            raise unknown("column", name, frame.columns)
+        if name == target:
+            raise ValueError(f"the columns that are no inputs must not hold the target, got {name!r}: leave it out")
+    return [name for name in frame.columns if name != target and name not in without]
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    frame = frame.rename(columns=str)
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise ValueError(f"the columns of a table must have different names, got {twice!r} more than once: rename one")
+    return frame
 
 
 def _kind(column: pd.Series[Any], kind: Kind | None) -> tuple[Kind, str]:
@@ -321,11 +282,11 @@ def _kind(column: pd.Series[Any], kind: Kind | None) -> tuple[Kind, str]:
             )
         said = f"target {name!r}: {n} classes"
         if number:
-            said += " (whole numbers; kind='reals' for regression)"
+            said += " (whole numbers; if they are amounts, choose the kind reals or counts)"
         return kind, said
     values = as_numbers(column)
     if kind == "reals":
         return kind, f"target {name!r}: real numbers"
     if ((values < 0) | (values % 1 != 0)).any():
-        raise ValueError(f"target {name!r} must hold whole numbers from 0 for kind='counts', got {values.min():g} …")
+        raise ValueError(f"target {name!r} must hold whole numbers from 0 for the kind counts, got {values.min():g} …")
     return kind, f"target {name!r}: counts"

@@ -1,5 +1,6 @@
 """How good predictions are: scores with bootstrap intervals, and curves for pictures."""
 
+from bayesrule.evaluate.baselines import Baseline, baselines
 from bayesrule.evaluate.curves import quantile_calibration, reliability, risk_coverage
 from bayesrule.evaluate.null import Null
 from bayesrule.evaluate.score import evaluate, score
@@ -7,8 +8,10 @@ from bayesrule.evaluate.scores import Scores
 from bayesrule.evaluate.weighted import flat, risk_curve
 
 __all__ = [
+    "Baseline",
     "Null",
     "Scores",
+    "baselines",
     "evaluate",
     "flat",
     "quantile_calibration",

@@ -1,6 +1,6 @@
 """What came out, for people: a leaderboard, and one self-contained HTML page."""
 
-from bayesrule.report.comparison import Comparison, Entry, examine, in_words
+from bayesrule.report.comparison import Comparison, Entry, examine, examine_baselines, in_words
 from bayesrule.report.leaderboard import board
 from bayesrule.report.measures import MEASURES, number
 from bayesrule.report.page import write
@@ -13,6 +13,7 @@ __all__ = [
     "board",
     "commit",
     "examine",
+    "examine_baselines",
     "in_words",
     "machine",
     "number",

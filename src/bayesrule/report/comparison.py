@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from bayesrule.data import Schema, Split
-from bayesrule.evaluate import Scores, score
+from bayesrule.evaluate import Scores, baselines, score
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Binary, Prediction
+from bayesrule.report.measures import number
 from bayesrule.report.provenance import provenance, versions
 
 CURVE, PLANE = 240, 90  # points along an axis of the picture of a function of one or of two inputs
@@ -34,7 +35,10 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Entries on one data set, and how they came about. ``notes`` are sentences about the data."""
+    """Entries on one data set, and how they came about. ``notes`` are sentences about the data.
+
+    ``baselines`` are what any method has to beat: they are in the leaderboard, and in no figure.
+    """
 
     split: Split
     entries: Sequence[Entry]
@@ -43,6 +47,7 @@ class Comparison:
     schema: Schema | None = None
     notes: Sequence[str] = ()
     versions: Mapping[str, str] = field(default_factory=versions)
+    baselines: Sequence[Entry] = ()
 
     def __post_init__(self) -> None:
         if not self.entries:
@@ -51,7 +56,21 @@ class Comparison:
     @property
     def ranked(self) -> list[Entry]:
         """The entries, the lowest negative log-likelihood first."""
-        return sorted(self.entries, key=lambda entry: entry.scores["nll"])
+        return by_nll(self.entries)
+
+    @property
+    def warnings(self) -> list[str]:
+        """A sentence if the best method is no better than a baseline on the test examples."""
+        best = self.ranked[0]
+        beaten_by = [b for b in self.baselines if not best.scores["nll"] < b.scores["nll"]]
+        if not beaten_by:
+            return []
+        named = ", ".join(f"{b.name} ({number(b.scores['nll'])})" for b in beaten_by)
+        what = "baseline" if len(beaten_by) == 1 else "baselines"
+        return [
+            f"{best.name} is not better than the {what} {named}: its own NLL on the test examples is "
+            f"{number(best.scores['nll'])}. Prefer the simpler model, or train longer or another method"
+        ]
 
     def cost(self, entry: Entry) -> float | None:
         """Seconds of training as a multiple of MAP's; None if MAP is not among the entries, or alone."""
@@ -62,21 +81,28 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """The contents of ``scores.json``."""
-        methods = {}
-        for entry in self.ranked:
-            methods[entry.name] = {
-                "scores": dict(entry.scores),
-                "intervals": {name: list(entry.scores.interval(name)) for name in entry.scores},
-                "nulls": {name: null._asdict() for name, null in entry.scores.nulls.items()},
-                "seconds": entry.seconds,
-                "cost": self.cost(entry),
-            }
         return {
             "data": self.split.name,
             **provenance(self.command, self.seed),
             "versions": dict(self.versions),
-            "methods": methods,
+            "methods": {entry.name: self._plain(entry) for entry in self.ranked},
+            "baselines": {entry.name: self._plain(entry) for entry in by_nll(self.baselines)},
+            "warnings": self.warnings,
         }
+
+    def _plain(self, entry: Entry) -> dict[str, Any]:
+        return {
+            "scores": dict(entry.scores),
+            "intervals": {name: list(entry.scores.interval(name)) for name in entry.scores},
+            "nulls": {name: null._asdict() for name, null in entry.scores.nulls.items()},
+            "seconds": entry.seconds,
+            "cost": self.cost(entry),
+        }
+
+
+def by_nll(entries: Iterable[Entry]) -> list[Entry]:
+    """Entries, the lowest negative log-likelihood first."""
+    return sorted(entries, key=lambda entry: entry.scores["nll"])
 
 
 def examine(name: str, posterior: Posterior, split: Split, samples: int = 32, seed: int = 0) -> Entry:
@@ -104,6 +130,22 @@ def examine(name: str, posterior: Posterior, split: Split, samples: int = 32, se
         posterior.info.get("seconds", 0.0),
         {key: value for key, value in posterior.info.items() if key not in ("history", "seconds", "versions")},
     )
+
+
+def examine_baselines(split: Split, seed: int = 0) -> list[Entry]:
+    """The baselines of a data set, trained and scored as methods are."""
+    x, y = split.test
+    entries = []
+    for baseline in baselines(split, seed):
+        prediction, outside = baseline.predict(x), None
+        if split.ood is not None:
+            outside = baseline.predict(split.ood)
+        settings: dict[str, Any] = {}
+        if baseline.rows < len(split.train[1]):
+            settings["rows"] = baseline.rows
+        scores = score(prediction, y, outside, seed=seed)
+        entries.append(Entry(baseline.name, scores, prediction, outside, None, baseline.seconds, settings))
+    return entries
 
 
 def grid(split: Split) -> Tensor | None:

@@ -1,0 +1,176 @@
+"""What any method has to beat: the base rate, a linear model and boosting, as predictions like all others.
+
+=========== ========================== =============================== ==========================================
+name        classes                    reals                           counts
+=========== ========================== =============================== ==========================================
+base rate   how frequent each class is the mean, called ``mean``       the mean, called ``mean``
+linear      logistic regression        ridge regression                Poisson regression
+boosting    trees on gradients         the same                        the same, of the Poisson likelihood
+=========== ========================== =============================== ==========================================
+
+All are scikit-learn's as they come. Those of reals give no noise: it is the deviation of predictions of rows that they
+were not trained on.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bayesrule.data import Split
+from bayesrule.predictions import Classes, Counts, Prediction, Reals
+
+LEAST_ROWS = 10
+"""With fewer rows there is only the base rate."""
+MOST_VALUES = 20_000_000
+"""Rows × inputs × classes that baselines are trained on, within a minute; of more rows a random share."""
+MANY = 10_000
+"""Up to so many rows noise is that of five folds, and the model of all rows; of more one fold is enough for both."""
+LEAST = 1e-6
+"""The least probability of a class, or rate: sure and wrong is not infinitely bad."""
+
+Array: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """A simple model that was trained: its name, how long it took, on how many rows, and its law of y at inputs."""
+
+    name: str
+    seconds: float
+    rows: int
+    law: Callable[[Array], Prediction]
+
+    def predict(self, x: Tensor, samples: int = 1, seed: int = 0) -> Prediction:
+        """The prediction at inputs ``x``; it is one model, so that nothing is drawn."""
+        return self.law(_flat(x))
+
+
+def baselines(split: Split, seed: int = 0) -> Iterator[Baseline]:
+    """The baselines of a data set, trained on its training examples.
+
+    >>> from bayesrule.data import load
+    >>> [baseline.name for baseline in baselines(load("moons"))]
+    ['base rate', 'linear', 'boosting']
+    """
+    if split.train[1].ndim != 1:  # several targets for an example: scikit-learn's models have one
+        return
+    x, y = _some(split, seed)
+    fits = {"base rate" if split.kind == "classes" else "mean": _constant}
+    if len(y) >= LEAST_ROWS and len(np.unique(y)) > 1:
+        fits |= {"linear": _linear, "boosting": _boosting}
+    for name, fit in fits.items():
+        start = time.perf_counter()
+        with warnings.catch_warnings():  # a baseline that has not quite converged is one still
+            warnings.simplefilter("ignore")
+            law = fit(x, y, split, seed)
+        yield Baseline(name, time.perf_counter() - start, len(y), law)
+
+
+Law: TypeAlias = Callable[[Array], Prediction]
+
+
+def _constant(x: Array, y: Array, split: Split, seed: int) -> Law:
+    if split.kind == "classes":
+        rates = np.bincount(y, minlength=len(split.classes)) / len(y)
+        return lambda at: _classes(np.tile(rates, (len(at), 1)))
+    if split.kind == "counts":
+        return lambda at: _counts(np.full(len(at), y.mean()))
+    return lambda at: _reals(np.full(len(at), y.mean()), y.std(), y)
+
+
+def _linear(x: Array, y: Array, split: Split, seed: int) -> Law:
+    from sklearn.linear_model import LogisticRegression, PoissonRegressor, RidgeCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    models = {
+        "classes": LogisticRegression(max_iter=1000),
+        "counts": PoissonRegressor(max_iter=1000),
+        "reals": RidgeCV(np.logspace(-3, 4, 15)),
+    }
+    return _trained(make_pipeline(StandardScaler(), models[split.kind]), x, y, split, seed)
+
+
+def _boosting(x: Array, y: Array, split: Split, seed: int) -> Law:
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    # Stopping early would take a share of every class, and a class of one row has none.
+    models = {
+        "classes": HistGradientBoostingClassifier(early_stopping=False, random_state=seed),
+        "counts": HistGradientBoostingRegressor(loss="poisson", early_stopping=False, random_state=seed),
+        "reals": HistGradientBoostingRegressor(early_stopping=False, random_state=seed),
+    }
+    return _trained(models[split.kind], x, y, split, seed)
+
+
+def _trained(model: Any, x: Array, y: Array, split: Split, seed: int) -> Law:
+    """The law of a model of scikit-learn."""
+    if split.kind == "classes":
+        model.fit(x, y)
+        return lambda at: _classes(_all_classes(model, at, len(split.classes)))
+    if split.kind == "counts":
+        model.fit(x, y)
+        return lambda at: _counts(model.predict(at))
+    noise = _noise(model, x, y, seed)
+    return lambda at: _reals(model.predict(at), noise, y)
+
+
+def _noise(model: Any, x: Array, y: Array, seed: int) -> float:
+    """Train a model of reals; the root mean square of its errors on rows that it was not trained on."""
+    from sklearn.model_selection import KFold
+
+    errors = []
+    for train, held in KFold(5, shuffle=True, random_state=seed).split(x):
+        errors.append(y[held] - model.fit(x[train], y[train]).predict(x[held]))
+        if len(y) > MANY:
+            break
+    else:
+        model.fit(x, y)
+    return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
+
+
+def _all_classes(model: Any, at: Array, count: int) -> Array:
+    """Probabilities of all classes, also of those that the training rows have not."""
+    probs = np.zeros((len(at), count))
+    probs[:, model.classes_] = model.predict_proba(at)
+    return probs
+
+
+def _classes(probs: Array) -> Classes:
+    return Classes(torch.from_numpy(np.log(np.clip(probs, LEAST, None)))[None])  # a softmax makes the sum 1 again
+
+
+def _counts(rates: Array) -> Counts:
+    return Counts(torch.from_numpy(np.log(np.clip(rates, LEAST, None)))[None])
+
+
+def _reals(means: Array, noise: float, y: Array) -> Reals:
+    least = LEAST * float(y.std() or 1.0)  # a perfect fit has no noise, and a normal law must have some
+    return Reals(torch.from_numpy(means)[None], torch.tensor(max(noise, least), dtype=torch.float64))
+
+
+def _some(split: Split, seed: int) -> tuple[Array, Array]:
+    """The training examples, or a random share if there are very many."""
+    x, y = _flat(split.train[0]), split.train[1].cpu().numpy()
+    if y.dtype.kind == "f":
+        y = y.astype(np.float64)
+    each = x.shape[1] * (len(split.classes) if len(split.classes) > 2 else 1)
+    most = MOST_VALUES // max(each, 1)
+    if len(y) <= most:
+        return x, y
+    rows = np.sort(np.random.default_rng(seed).permutation(len(y))[:most])
+    return x[rows], y[rows]
+
+
+def _flat(x: Tensor) -> Array:
+    """Inputs as [rows, inputs] in double precision."""
+    return x.detach().cpu().flatten(1).double().numpy()
