@@ -60,7 +60,10 @@ def narrow(bayesrule, path):
 
 def test_the_sentence_about_one_column(bayesrule, tmp_path):
     orders()[["size", "price"]].to_csv(tmp_path / "t.csv", index=False)
-    assert "; 1 column becomes 1 input\n" in bayesrule("fit", "t.csv", "--target", "price", *LINE)[2]
+    assert (
+        "64 examples to train on, 16 held out; 1 column becomes 1 input\n"
+        in bayesrule("fit", "t.csv", "--target", "price", *LINE)[2]
+    )
 
 
 def test_whole_numbers_as_classes_are_said_without_code(bayesrule, tmp_path):

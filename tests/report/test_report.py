@@ -97,6 +97,21 @@ def test_names_of_features_and_classes_are_escaped_in_figures():
     assert "新しい" in page
 
 
+def test_baselines_are_in_the_leaderboard_and_a_warning_below_it():
+    x, y = torch.randn(6, 3), torch.tensor([0, 1, 0, 1, 0, 1])
+    split = Split("s", "classes", "s", (x, y), (x, y), ("a", "b"))
+    sure, right = Classes(torch.tensor([9.0, 0.0]).expand(1, 6, 2)), Classes(9.0 * torch.eye(2)[y][None])
+    wrong, good = (Entry(name, score(p, y, bootstrap=10), p) for name, p in (("m", sure), ("linear", right)))
+    page = render(Comparison(split, [wrong], baselines=[good]))
+    assert "<th>linear (baseline)</th>" in page
+    assert page.index("linear (baseline)") < page.index("<th>m</th>")  # best NLL first
+    assert "m is not better than the baseline linear" in page
+    fine = render(Comparison(split, [good], baselines=[wrong]))
+    assert "m (baseline)" in fine
+    assert "not better than" not in fine
+    assert "baseline" not in render(Comparison(split, [good]))
+
+
 def test_cells_are_as_in_the_table():
     import pandas as pd
 
