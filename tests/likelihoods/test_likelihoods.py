@@ -8,10 +8,11 @@ from torch import distributions as td
 from torch.func import jacrev, vmap
 
 from bayesrule import likelihoods
-from bayesrule.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Poisson
+from bayesrule.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, LogNormal, Poisson
 from bayesrule.naming import from_spec, to_spec
 
 B = 4
+PAIR = torch.tensor([0.5, 0.8], dtype=torch.float64)
 
 
 def randn(*shape, seed=0):
@@ -47,6 +48,10 @@ CASES = [
     (Heteroscedastic(), (B, 2), normal),
     (Heteroscedastic(), (B, 6), normal),
     (Heteroscedastic(), (B, 4, 2), normal),
+    (LogNormal(0.7, loc=2.0, scale=0.5), (B,), lambda f: td.LogNormal(2 + f / 2, 0.7)),
+    (LogNormal(0.7, loc=2.0, scale=0.5), (B, 1), lambda f: td.LogNormal(2 + squeezed(f) / 2, 0.7)),
+    (LogNormal(PAIR, loc=-PAIR, scale=PAIR), (B, 2), lambda f: td.LogNormal(PAIR * f - PAIR, PAIR)),
+    (LogNormal(0.7, loc=2.0, scale=0.5), (B, 2, 2, 2), lambda f: td.LogNormal(2 + f / 2, 0.7)),
     (Poisson(), (B,), lambda f: td.Poisson(f.exp())),
     (Poisson(), (B, 1), lambda f: td.Poisson(squeezed(f).exp())),
     (Poisson(), (B, 3), lambda f: td.Poisson(f.exp())),
@@ -131,7 +136,14 @@ def test_round_trip_through_plain_data(case):
 
 
 def test_by_name_and_inferred():
-    assert sorted(likelihoods.AVAILABLE) == ["bernoulli", "categorical", "gaussian", "heteroscedastic", "poisson"]
+    assert sorted(likelihoods.AVAILABLE) == [
+        "bernoulli",
+        "categorical",
+        "gaussian",
+        "heteroscedastic",
+        "log-normal",
+        "poisson",
+    ]
     for name, kind in likelihoods.AVAILABLE.items():
         assert isinstance(likelihoods.choose(name), kind)
     with pytest.raises(ValueError, match="did you mean 'poisson'"):
@@ -175,6 +187,9 @@ def test_targets_come_back_in_shape_and_dtype():
         ("heteroscedastic", (2, 3), [0.0, 1.0], ValueError, r"\[B, 2 D, ...\].*got \[2, 3\]; .*two outputs per target"),
         ("heteroscedastic", (2,), [0.0, 1.0], ValueError, "or use likelihood 'gaussian'"),
         ("heteroscedastic", (2, 4), [0.0, 1.0], ValueError, r"must have shape \[2, 2\]"),
+        ("log-normal", (3, 1), [1.0, 0.0, -1.0], ValueError, "must be positive: got 0 at row 1; .*'gaussian' or"),
+        ("log-normal", (2, 2), [[1.0, 2.0], [3.0, -4.0]], ValueError, "got -4 at row 1"),
+        ("log-normal", (2, 1), [1.0, math.nan], ValueError, "must be finite: got nan at row 1"),
         ("poisson", (2, 1), [0.0, 1.5], ValueError, "whole numbers from 0 up: got 1.5 at row 1"),
         ("poisson", (2, 1), [-2, 1], ValueError, "got -2 at row 0"),
     ],
@@ -197,7 +212,8 @@ def test_extreme_outputs_stay_finite():
 @pytest.mark.parametrize("likelihood", likelihoods.AVAILABLE.values())
 def test_a_network_with_the_outputs_that_a_likelihood_asks_for_can_learn_its_targets(likelihood):
     outputs = torch.zeros(5, likelihood().outputs_for(1, classes=2))
-    assert likelihood().check(outputs, torch.tensor([0, 1, 0, 1, 1])).shape == (5,)
+    y = torch.tensor([1, 2, 1, 2, 2] if likelihood is LogNormal else [0, 1, 0, 1, 1])
+    assert likelihood().check(outputs, y).shape == (5,)
 
 
 def test_the_usual_likelihood_of_each_kind_of_target():

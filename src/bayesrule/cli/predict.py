@@ -22,7 +22,7 @@ from bayesrule.cli.runs import Run
 from bayesrule.cli.terminal import say
 from bayesrule.data.cells import escaped, is_predictions
 from bayesrule.files import write_atomically
-from bayesrule.predictions import Binary, Classes, Counts, Prediction, Reals
+from bayesrule.predictions import Binary, Classes, Numbers, Prediction
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,7 @@ def tabulate(prediction: Prediction, classes: tuple[str, ...]) -> pd.DataFrame:
         columns |= {f"p_{name}": _list(prediction.probs[:, i]) for i, name in enumerate(classes)}
         names = ("entropy", "aleatoric", "epistemic")
         return pd.DataFrame(columns | {name: _list(getattr(prediction, name)) for name in names})
-    assert isinstance(prediction, Reals | Counts)
+    assert isinstance(prediction, Numbers)
     low, high = prediction.interval(0.9)
     parts = {"prediction": prediction.mean, "std": prediction.std, "lower_90": low, "upper_90": high}
     parts |= {"aleatoric_std": prediction.aleatoric.sqrt(), "epistemic_std": prediction.epistemic.sqrt()}

@@ -16,7 +16,7 @@ from bayesrule.cli import fields, sources
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
 from bayesrule.cli.terminal import progress
-from bayesrule.data import Kind, Schema, Split, fingerprint, load, read_table, standardize
+from bayesrule.data import Kind, Schema, Split, fingerprint, load, read_table
 from bayesrule.files import FileError, write_atomically
 from bayesrule.jobs import threads
 from bayesrule.methods import Method
@@ -100,8 +100,9 @@ class Run:
         asked = self.settings
         network = build(self.model, asked.seed, asked.device)
         data: Any = split.train
+        chosen = likelihoods.choose(asked.likelihood or likelihoods.usual(self.kind))
         if not split.image_shape:  # pixels are in [0, 1] already
-            data = standardize(data)
+            data = chosen.standardized(data)
         with progress(asked.method) as callback, threads(asked.threads):
             if method is None and folder is not None and not _fresh(folder):
                 return resume(folder, network, data, callbacks=[callback])
@@ -112,7 +113,7 @@ class Run:
                     network,
                     data,
                     method or fields.method(asked.method, asked.set),
-                    asked.likelihood or likelihoods.usual(self.kind),
+                    chosen,
                     fields.prior(asked.prior),
                     asked.temperature,
                     asked.epochs,

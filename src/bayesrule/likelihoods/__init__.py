@@ -11,6 +11,7 @@ from bayesrule.likelihoods.bernoulli import Bernoulli
 from bayesrule.likelihoods.categorical import Categorical
 from bayesrule.likelihoods.gaussian import Gaussian
 from bayesrule.likelihoods.heteroscedastic import Heteroscedastic
+from bayesrule.likelihoods.log_normal import LogNormal
 from bayesrule.likelihoods.poisson import Poisson
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Gaussian",
     "Heteroscedastic",
     "Likelihood",
+    "LogNormal",
     "Poisson",
     "choose",
     "infer",
@@ -27,7 +29,7 @@ __all__ = [
 ]
 
 AVAILABLE: dict[str, type[Likelihood]] = {
-    kind.name: kind for kind in (Categorical, Bernoulli, Gaussian, Heteroscedastic, Poisson)
+    kind.name: kind for kind in (Categorical, Bernoulli, Gaussian, Heteroscedastic, LogNormal, Poisson)
 }
 
 

@@ -78,7 +78,7 @@ class Prediction(ABC):
 
     def rescaled(self, loc: float | Tensor, scale: float | Tensor) -> Prediction:
         """The prediction of ``loc + scale · y``; only real targets have units to change."""
-        raise TypeError(f"{type(self).__name__} has no units to rescale: only Reals has")
+        raise TypeError(f"{type(self).__name__} has no units to rescale: only reals of any sign have")
 
     def __len__(self) -> int:
         return self.shape[0]
