@@ -2,13 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import distributions as td
 from torch.func import jacrev, vmap
 
 from bayesrule import likelihoods
-from bayesrule.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, LogNormal, Poisson
+from bayesrule.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, LogNormal, Poisson, Student
 from bayesrule.naming import from_spec, to_spec
 
 B = 4
@@ -52,6 +53,10 @@ CASES = [
     (LogNormal(0.7, loc=2.0, scale=0.5), (B, 1), lambda f: td.LogNormal(2 + squeezed(f) / 2, 0.7)),
     (LogNormal(PAIR, loc=-PAIR, scale=PAIR), (B, 2), lambda f: td.LogNormal(PAIR * f - PAIR, PAIR)),
     (LogNormal(0.7, loc=2.0, scale=0.5), (B, 2, 2, 2), lambda f: td.LogNormal(2 + f / 2, 0.7)),
+    (Student(0.7, 5.0), (B,), lambda f: td.StudentT(5.0, f, 0.7)),
+    (Student(0.7, 5.0), (B, 1), lambda f: td.StudentT(5.0, squeezed(f), 0.7)),
+    (Student(PAIR, 5.0), (B, 2), lambda f: td.StudentT(5.0, f, PAIR)),
+    (Student(0.7, 5.0), (B, 2, 2, 2), lambda f: td.StudentT(5.0, f, 0.7)),
     (Poisson(), (B,), lambda f: td.Poisson(f.exp())),
     (Poisson(), (B, 1), lambda f: td.Poisson(squeezed(f).exp())),
     (Poisson(), (B, 3), lambda f: td.Poisson(f.exp())),
@@ -83,6 +88,12 @@ def test_hessian_is_the_expected_second_derivative(case):
 
     if isinstance(likelihood, Heteroscedastic):  # at most quadratic in y: points at mean ± std give the mean over y
         expected = sum(second(reference.mean + sign * reference.stddev) for sign in (1, -1)) / 2
+    elif isinstance(likelihood, Student):  # with z = √ν tan θ the density is cos(θ)^(ν−1), and the rest polynomial
+        nodes, weights = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(60))
+        angles = nodes * math.pi / 2
+        weights = weights * angles.cos() ** (likelihood.freedom - 1)
+        points = [reference.loc + reference.scale * math.sqrt(likelihood.freedom) * a.tan() for a in angles]
+        expected = sum(w * second(y) for w, y in zip(weights / weights.sum(), points, strict=True))
     else:
         expected = second(likelihood.check(outputs, reference.sample()))
     ours = likelihood.hessian(outputs)
@@ -136,14 +147,8 @@ def test_round_trip_through_plain_data(case):
 
 
 def test_by_name_and_inferred():
-    assert sorted(likelihoods.AVAILABLE) == [
-        "bernoulli",
-        "categorical",
-        "gaussian",
-        "heteroscedastic",
-        "log-normal",
-        "poisson",
-    ]
+    reals = ["gaussian", "heteroscedastic", "log-normal"]
+    assert sorted(likelihoods.AVAILABLE) == ["bernoulli", "categorical", *reals, "poisson", "student"]
     for name, kind in likelihoods.AVAILABLE.items():
         assert isinstance(likelihoods.choose(name), kind)
     with pytest.raises(ValueError, match="did you mean 'poisson'"):

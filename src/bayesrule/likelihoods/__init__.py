@@ -13,6 +13,7 @@ from bayesrule.likelihoods.gaussian import Gaussian
 from bayesrule.likelihoods.heteroscedastic import Heteroscedastic
 from bayesrule.likelihoods.log_normal import LogNormal
 from bayesrule.likelihoods.poisson import Poisson
+from bayesrule.likelihoods.student import Student
 
 __all__ = [
     "AVAILABLE",
@@ -23,13 +24,14 @@ __all__ = [
     "Likelihood",
     "LogNormal",
     "Poisson",
+    "Student",
     "choose",
     "infer",
     "usual",
 ]
 
 AVAILABLE: dict[str, type[Likelihood]] = {
-    kind.name: kind for kind in (Categorical, Bernoulli, Gaussian, Heteroscedastic, LogNormal, Poisson)
+    kind.name: kind for kind in (Categorical, Bernoulli, Gaussian, Heteroscedastic, LogNormal, Student, Poisson)
 }
 
 

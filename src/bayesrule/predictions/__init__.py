@@ -7,6 +7,7 @@ from bayesrule.predictions.counts import Counts
 from bayesrule.predictions.numbers import Continuous, Numbers
 from bayesrule.predictions.positive_reals import PositiveReals
 from bayesrule.predictions.reals import Reals
+from bayesrule.predictions.tailed_reals import TailedReals
 
 __all__ = [
     "Binary",
@@ -17,6 +18,7 @@ __all__ = [
     "PositiveReals",
     "Prediction",
     "Reals",
+    "TailedReals",
     "per_example",
     "tails",
 ]

@@ -30,9 +30,9 @@ class PositiveReals(Continuous):
     >>> import torch
     >>> prediction = PositiveReals(torch.tensor([[0.0], [2.0]]), torch.tensor(0.5))
     >>> prediction.mean, prediction.quantile(0.5)
-    (tensor([4.7534]), tensor([2.7183]))
+    (tensor([4.7530]), tensor([2.7183]))
     >>> prediction.interval(0.9)
-    (tensor([0.5269]), tensor([14.0237]))
+    (tensor([0.5269]), tensor([14.0241]))
     """
 
     means: Tensor
