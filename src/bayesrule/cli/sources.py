@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from bayesrule import likelihoods
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.data import Kind, Schema, Split, fingerprint, load, load_table, read_table
+
+AUTO = "auto"  # of --likelihood: for reals, the noise that held-out data prefer
 
 
 class Source(NamedTuple):
@@ -36,6 +39,16 @@ def read(settings: RunSettings, schema: Schema | None = None) -> Source:
     if not len(split.test[1]):
         raise ValueError(f"{split.name} must have rows to test on, but it has only {len(split.train[1])}: add more")
     return source
+
+
+def settled(settings: RunSettings, split: Split) -> tuple[RunSettings, list[str]]:
+    """Settings with a likelihood where it was left to the data, and why it is that one, in sentences."""
+    if settings.likelihood != AUTO:
+        return settings, []
+    if split.kind != "reals":
+        return replace(settings, likelihood=None), []
+    choice = likelihoods.best(split.train, settings.seed)
+    return replace(settings, likelihood=choice.name), [str(choice)]
 
 
 def describe(split: Split, schema: Schema | None) -> list[str]:
@@ -67,6 +80,6 @@ def _table(settings: RunSettings, schema: Schema | None) -> Source:
 
 def _kind(likelihood: str | None) -> Kind | None:
     """The kind of target that a likelihood is for, if one was asked for."""
-    if likelihood is None:
+    if likelihood is None or likelihood == AUTO:
         return None
     return likelihoods.choose(likelihood).kind

@@ -9,6 +9,7 @@ from bayesrule.data import Kind
 from bayesrule.likelihoods.base import Likelihood
 from bayesrule.likelihoods.bernoulli import Bernoulli
 from bayesrule.likelihoods.categorical import Categorical
+from bayesrule.likelihoods.choice import NoiseChoice, best
 from bayesrule.likelihoods.gaussian import Gaussian
 from bayesrule.likelihoods.heteroscedastic import Heteroscedastic
 from bayesrule.likelihoods.log_normal import LogNormal
@@ -23,8 +24,10 @@ __all__ = [
     "Heteroscedastic",
     "Likelihood",
     "LogNormal",
+    "NoiseChoice",
     "Poisson",
     "Student",
+    "best",
     "choose",
     "infer",
     "usual",
