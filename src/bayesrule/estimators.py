@@ -337,7 +337,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         targets = np.asarray(targets, np.float64)  # integers would be taken for labels
         if targets.shape[1:] == (1,):
             targets = column_or_1d(targets, warn=True)
-        data = standardize((inputs, targets), targets="auto" if likelihood.rescales_targets else "keep")
+        data = likelihood.standardized((inputs, targets))
         return self._learn(data, self.likelihood, likelihood.outputs_for(math.prod(targets.shape[1:])))
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:

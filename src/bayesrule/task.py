@@ -77,6 +77,7 @@ class Task:
             # all targets, against outputs that take no memory: only their shape is looked at
             shaped = outputs[:1].expand(data.n, *outputs.shape[1:])
             data = data.replaced(data.x, chosen.check(shaped, data.y))
+            chosen = chosen.placed(data.y)  # by all of them, which the first need not be like
             first = data.y[: len(outputs)].to(outputs.device)
         else:
             first = chosen.check(outputs, batch.y)

@@ -92,6 +92,22 @@ def test_other_likelihoods_and_kinds(as_json, tmp_path, options, score, painted)
     assert len(as_json("predict", tmp_path / "run", table)) == 80
 
 
+def test_a_noise_that_the_data_choose(bayesrule, as_json, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    table = tmp_path / "prices.csv"
+    pd.DataFrame({"x": x, "price": 100 * np.exp(x + rng.normal(size=200))}).to_csv(table, index=False)
+    line = ("fit", table, "--target", "price", "--method", "map", "--epochs", 3, "--likelihood", "auto")
+    code, _, err = bayesrule(*line, "--out", tmp_path / "run")
+    assert code == 0
+    assert "likelihood log-normal, by held-out log-densities of a linear model: gaussian -" in err
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["likelihood"] == "log-normal"
+    assert all(row["lower_90"] > 0 for row in as_json("predict", tmp_path / "run", table))
+    assert "nll" in as_json("evaluate", tmp_path / "run", table)["methods"]["map"]["scores"]
+    classes = ("fit", "moons", "--method", "map", "--epochs", 2, "--likelihood", "auto", "--out", tmp_path / "moons")
+    assert "accuracy" in as_json(*classes)["methods"]["map"]["scores"]
+
+
 def test_bernoulli_is_two_classes(as_json):
     line = ("--method", "map", "--epochs", 3, "--likelihood", "bernoulli", "--out", "run")
     assert "ece" in as_json("fit", "moons", *line)["methods"]["map"]["scores"]

@@ -138,7 +138,11 @@ def test_any_module(name, kind, second):
 
 @pytest.mark.parametrize(
     ("name", "target"),
-    covering(METHODS, ("three answers", "reals", "noise from the network", "counts"), whole=("laplace", "ivon")),
+    covering(
+        METHODS,
+        ("three answers", "reals", "noise from the network", "positives", "reals with tails", "counts"),
+        whole=("laplace", "ivon"),
+    ),
 )
 def test_any_likelihood(name, target, second):
     x, (likelihood, outputs, y) = classes()[0], TARGETS[target]

@@ -2,16 +2,18 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import distributions as td
 from torch.func import jacrev, vmap
 
 from bayesrule import likelihoods
-from bayesrule.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, Poisson
+from bayesrule.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, LogNormal, Poisson, Student
 from bayesrule.naming import from_spec, to_spec
 
 B = 4
+PAIR = torch.tensor([0.5, 0.8], dtype=torch.float64)
 
 
 def randn(*shape, seed=0):
@@ -47,6 +49,14 @@ CASES = [
     (Heteroscedastic(), (B, 2), normal),
     (Heteroscedastic(), (B, 6), normal),
     (Heteroscedastic(), (B, 4, 2), normal),
+    (LogNormal(0.7, loc=2.0, scale=0.5), (B,), lambda f: td.LogNormal(2 + f / 2, 0.7)),
+    (LogNormal(0.7, loc=2.0, scale=0.5), (B, 1), lambda f: td.LogNormal(2 + squeezed(f) / 2, 0.7)),
+    (LogNormal(PAIR, loc=-PAIR, scale=PAIR), (B, 2), lambda f: td.LogNormal(PAIR * f - PAIR, PAIR)),
+    (LogNormal(0.7, loc=2.0, scale=0.5), (B, 2, 2, 2), lambda f: td.LogNormal(2 + f / 2, 0.7)),
+    (Student(0.7, 5.0), (B,), lambda f: td.StudentT(5.0, f, 0.7)),
+    (Student(0.7, 5.0), (B, 1), lambda f: td.StudentT(5.0, squeezed(f), 0.7)),
+    (Student(PAIR, 5.0), (B, 2), lambda f: td.StudentT(5.0, f, PAIR)),
+    (Student(0.7, 5.0), (B, 2, 2, 2), lambda f: td.StudentT(5.0, f, 0.7)),
     (Poisson(), (B,), lambda f: td.Poisson(f.exp())),
     (Poisson(), (B, 1), lambda f: td.Poisson(squeezed(f).exp())),
     (Poisson(), (B, 3), lambda f: td.Poisson(f.exp())),
@@ -78,6 +88,12 @@ def test_hessian_is_the_expected_second_derivative(case):
 
     if isinstance(likelihood, Heteroscedastic):  # at most quadratic in y: points at mean ± std give the mean over y
         expected = sum(second(reference.mean + sign * reference.stddev) for sign in (1, -1)) / 2
+    elif isinstance(likelihood, Student):  # with z = √ν tan θ the density is cos(θ)^(ν−1), and the rest polynomial
+        nodes, weights = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(60))
+        angles = nodes * math.pi / 2
+        weights = weights * angles.cos() ** (likelihood.freedom - 1)
+        points = [reference.loc + reference.scale * math.sqrt(likelihood.freedom) * a.tan() for a in angles]
+        expected = sum(w * second(y) for w, y in zip(weights / weights.sum(), points, strict=True))
     else:
         expected = second(likelihood.check(outputs, reference.sample()))
     ours = likelihood.hessian(outputs)
@@ -131,7 +147,8 @@ def test_round_trip_through_plain_data(case):
 
 
 def test_by_name_and_inferred():
-    assert sorted(likelihoods.AVAILABLE) == ["bernoulli", "categorical", "gaussian", "heteroscedastic", "poisson"]
+    reals = ["gaussian", "heteroscedastic", "log-normal"]
+    assert sorted(likelihoods.AVAILABLE) == ["bernoulli", "categorical", *reals, "poisson", "student"]
     for name, kind in likelihoods.AVAILABLE.items():
         assert isinstance(likelihoods.choose(name), kind)
     with pytest.raises(ValueError, match="did you mean 'poisson'"):
@@ -208,6 +225,9 @@ def test_targets_come_back_in_shape_and_dtype():
         ("heteroscedastic", (2, 3), [0.0, 1.0], ValueError, r"\[B, 2 D, ...\].*got \[2, 3\]; .*two outputs per target"),
         ("heteroscedastic", (2,), [0.0, 1.0], ValueError, "or use likelihood 'gaussian'"),
         ("heteroscedastic", (2, 4), [0.0, 1.0], ValueError, r"must have shape \[2, 2\]"),
+        ("log-normal", (3, 1), [1.0, 0.0, -1.0], ValueError, "must be positive: got 0 at row 1; .*'gaussian' or"),
+        ("log-normal", (2, 2), [[1.0, 2.0], [3.0, -4.0]], ValueError, "got -4 at row 1"),
+        ("log-normal", (2, 1), [1.0, math.nan], ValueError, "must be finite: got nan at row 1"),
         ("poisson", (2, 1), [0.0, 1.5], ValueError, "whole numbers from 0 up: got 1.5 at row 1"),
         ("poisson", (2, 1), [-2, 1], ValueError, "got -2 at row 0"),
     ],
@@ -230,7 +250,8 @@ def test_extreme_outputs_stay_finite():
 @pytest.mark.parametrize("likelihood", likelihoods.AVAILABLE.values())
 def test_a_network_with_the_outputs_that_a_likelihood_asks_for_can_learn_its_targets(likelihood):
     outputs = torch.zeros(5, likelihood().outputs_for(1, classes=2))
-    assert likelihood().check(outputs, torch.tensor([0, 1, 0, 1, 1])).shape == (5,)
+    y = torch.tensor([1, 2, 1, 2, 2] if likelihood is LogNormal else [0, 1, 0, 1, 1])
+    assert likelihood().check(outputs, y).shape == (5,)
 
 
 def test_the_usual_likelihood_of_each_kind_of_target():

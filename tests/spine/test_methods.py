@@ -214,6 +214,10 @@ TARGETS = {
     "one real": ("gaussian", 1, torch.randn(48, generator=generator())),
     "reals": ("gaussian", 2, torch.randn(48, 2, generator=generator())),
     "noise from the network": ("heteroscedastic", 2, torch.randn(48, generator=generator())),
+    "one positive": ("log-normal", 1, torch.randn(48, generator=generator()).exp()),
+    "positives": ("log-normal", 2, torch.randn(48, 2, generator=generator()).exp()),
+    "one real with tails": ("student", 1, torch.randn(48, generator=generator())),
+    "reals with tails": ("student", 2, torch.randn(48, 2, generator=generator())),
     "counts": ("poisson", 1, torch.randint(9, (48,), generator=generator())),
 }
 

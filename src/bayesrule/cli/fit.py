@@ -62,7 +62,8 @@ def _train(
     first = processes.rank() == 0
     source = sources.read(settings, saved.schema if saved else None)
     split, schema, _ = source
-    notes = sources.describe(split, schema)
+    settings, reason = sources.settled(settings, split)
+    notes = [*sources.describe(split, schema), *reason]
     for note in notes:
         say(note)
     run = saved or Run.of(settings, source, args.command)

@@ -15,7 +15,7 @@ from bayesrule import likelihoods, processes
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
-from bayesrule.data import Kind, Schema, Split, fingerprint, load, standardize
+from bayesrule.data import Kind, Schema, Split, fingerprint, load
 from bayesrule.data.reading import Table, open_table, stem
 from bayesrule.data.tables import known_rows
 from bayesrule.files import FileError, write_atomically
@@ -121,8 +121,9 @@ class Run:
         asked = self.settings
         network = build(self.model, asked.seed, asked.device)
         data: Any = split.train
+        chosen = likelihoods.choose(asked.likelihood or likelihoods.usual(self.kind))
         if not split.image_shape:  # pixels are in [0, 1] already
-            data = standardize(data)
+            data = chosen.standardized(data)
         with threads(asked.threads):
             if method is None and folder is not None and not _fresh(folder):
                 return resume(folder, network, data, progress=True)
@@ -133,7 +134,7 @@ class Run:
                     network,
                     data,
                     method or fields.method(asked.method, asked.set),
-                    asked.likelihood or likelihoods.usual(self.kind),
+                    chosen,
                     fields.prior(asked.prior),
                     asked.temperature,
                     asked.epochs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from bayesrule import likelihoods
@@ -11,6 +12,8 @@ from bayesrule.data.reading import stem
 
 HELD_OUT = 0.2
 """The share of the rows of a table that is tested on."""
+
+AUTO = "auto"  # of --likelihood: for reals, the noise that held-out data prefer
 
 
 class Source(NamedTuple):
@@ -39,6 +42,16 @@ def read(settings: RunSettings, schema: Schema | None = None) -> Source:
     if not len(split.test[1]):
         raise ValueError(f"{split.name} must have rows to test on, but it has only {len(split.train[1])}: add more")
     return source
+
+
+def settled(settings: RunSettings, split: Split) -> tuple[RunSettings, list[str]]:
+    """Settings with a likelihood where it was left to the data, and why it is that one, in sentences."""
+    if settings.likelihood != AUTO:
+        return settings, []
+    if split.kind != "reals":
+        return replace(settings, likelihood=None), []
+    choice = likelihoods.best(split.train, settings.seed)
+    return replace(settings, likelihood=choice.name), [str(choice)]
 
 
 def describe(split: Split, schema: Schema | None) -> list[str]:
@@ -89,6 +102,6 @@ def _many(count: int, what: str) -> str:
 
 def _kind(likelihood: str | None) -> Kind | None:
     """The kind of target that a likelihood is for, if one was asked for."""
-    if likelihood is None:
+    if likelihood is None or likelihood == AUTO:
         return None
     return likelihoods.choose(likelihood).kind

@@ -24,7 +24,6 @@ from bayesrule.cli import fields, options, sources
 from bayesrule.cli.options import RunSettings
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say, show_json, show_table
-from bayesrule.data import standardize
 from bayesrule.files import write_atomically
 from bayesrule.jobs import threads
 from bayesrule.methods import Method
@@ -79,8 +78,9 @@ def run(args: argparse.Namespace) -> None:
     for note in sources.describe(split, source.schema):
         say(note)
     train: Any = split.train
+    likelihood = likelihoods.choose(settings.likelihood or likelihoods.usual(split.kind))
     if not split.image_shape:
-        train = standardize(train)
+        train = likelihood.standardized(train)
     with _progress(args.trials) as callback, threads(settings.threads):
         found = sweeps.sweep(
             build(run.model, settings.seed, settings.device),
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
             args.val,
             args.jobs,
             [callback],
-            likelihood=settings.likelihood or likelihoods.usual(split.kind),
+            likelihood=likelihood,
             prior=fields.prior(settings.prior),
             temperature=settings.temperature,
             epochs=settings.epochs,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesrule.evaluate.weighted import binned, flat, risk_curve
-from bayesrule.predictions import Binary, Classes, Reals
+from bayesrule.predictions import Binary, Classes, Continuous
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -65,7 +65,7 @@ def risk_coverage(prediction: Classes | Binary, y: Tensor) -> RiskCoverage:
     return RiskCoverage(coverage[0].numpy(), risk[0].numpy())
 
 
-def quantile_calibration(prediction: Reals, y: Tensor, levels: int = 19) -> QuantileCalibration:
+def quantile_calibration(prediction: Continuous, y: Tensor, levels: int = 19) -> QuantileCalibration:
     """The share of targets below each of the quantiles ``1/(levels+1), 2/(levels+1), ...`` of their predictions.
 
     >>> from bayesrule.predictions import Reals

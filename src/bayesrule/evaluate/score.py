@@ -14,7 +14,7 @@ from bayesrule.evaluate import weighted
 from bayesrule.evaluate.null import calibration_null
 from bayesrule.evaluate.scores import Scores, scored
 from bayesrule.evaluate.weighted import Statistic
-from bayesrule.predictions import Binary, Classes, Counts, Prediction, Reals, tails
+from bayesrule.predictions import Binary, Classes, Continuous, Counts, Prediction, tails
 
 BINS = 15
 """Bins of the calibration error."""
@@ -97,7 +97,7 @@ def _table(prediction: Prediction, y: Tensor) -> dict[str, Statistic]:
             return _classes(prediction, y)
         case Binary():
             return _classes(prediction.classes, y)
-        case Reals():
+        case Continuous():
             return _reals(prediction, y)
         case Counts():
             return _counts(prediction, y)
@@ -120,7 +120,7 @@ def _classes(prediction: Classes, y: Tensor) -> dict[str, Statistic]:
     }
 
 
-def _reals(prediction: Reals, y: Tensor) -> dict[str, Statistic]:
+def _reals(prediction: Continuous, y: Tensor) -> dict[str, Statistic]:
     error, cdf = y - prediction.mean, prediction.cdf(y)
     lower, upper = prediction.interval(0.9)
     # y is in the central interval of a level if its cdf is between the tails: no quantiles are searched for.

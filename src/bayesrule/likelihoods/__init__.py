@@ -11,9 +11,12 @@ from bayesrule.data import Kind
 from bayesrule.likelihoods.base import Likelihood
 from bayesrule.likelihoods.bernoulli import Bernoulli
 from bayesrule.likelihoods.categorical import Categorical
+from bayesrule.likelihoods.choice import NoiseChoice, best
 from bayesrule.likelihoods.gaussian import Gaussian
 from bayesrule.likelihoods.heteroscedastic import Heteroscedastic
+from bayesrule.likelihoods.log_normal import LogNormal
 from bayesrule.likelihoods.poisson import Poisson
+from bayesrule.likelihoods.student import Student
 
 __all__ = [
     "AVAILABLE",
@@ -22,14 +25,18 @@ __all__ = [
     "Gaussian",
     "Heteroscedastic",
     "Likelihood",
+    "LogNormal",
+    "NoiseChoice",
     "Poisson",
+    "Student",
+    "best",
     "choose",
     "infer",
     "usual",
 ]
 
 AVAILABLE: dict[str, type[Likelihood]] = {
-    kind.name: kind for kind in (Categorical, Bernoulli, Gaussian, Heteroscedastic, Poisson)
+    kind.name: kind for kind in (Categorical, Bernoulli, Gaussian, Heteroscedastic, LogNormal, Student, Poisson)
 }
 
 

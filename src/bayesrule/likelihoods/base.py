@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from bayesrule.data import Kind
+from bayesrule.data import Arrays, Kind, standardize
 from bayesrule.naming import Named
 from bayesrule.predictions import Prediction
 
@@ -64,6 +64,10 @@ class Likelihood(Named, ABC):
         """Whether targets may be standardised: nothing of the likelihood is given in units of y."""
         return False
 
+    def standardized(self, train: Any) -> Arrays:
+        """Data with standardised inputs, and targets if they `rescales_targets`: `bayesrule.data.standardize`."""
+        return standardize(train, targets="auto" if self.rescales_targets else "keep")
+
     def unknowns(self) -> dict[str, Tensor]:
         """What is learnt with the weights, as unconstrained tensors."""
         return {}
@@ -74,12 +78,23 @@ class Likelihood(Named, ABC):
             raise ValueError(f"{self.name} has nothing to learn, so values must be empty: got {sorted(values)}")
         return self
 
+    def peak(self, y: Tensor) -> Tensor | None:
+        """The largest log p(y|f) over all outputs f, per example, where noise on some scale is normal; else None.
+
+        What is below it is ½ ((y − f)/noise)² on that scale, by which evidence tells the noise.
+        """
+        return None
+
     def verify(self) -> None:
         """Refuse unknowns that no fit can have learnt: for what comes from a file."""
         return
 
     def kept(self) -> Likelihood:
         """The same with its unknowns for known: they stay as they are."""
+        return self
+
+    def placed(self, y: Tensor) -> Likelihood:
+        """This likelihood with what it takes from the training targets and does not learn, such as their units."""
         return self
 
     def matched(self, outputs: Tensor, y: Tensor) -> Likelihood:

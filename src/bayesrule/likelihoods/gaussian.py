@@ -59,13 +59,17 @@ class Gaussian(Likelihood):
 
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """``−½ ((y − f)/noise)² − log noise − ½ log 2π``, summed over outputs."""
-        noise = self._noise(outputs)
+        noise = self.deviation(outputs)
         z = (y - single(outputs)) / noise
         return summed(-z.square() / 2 - noise.log() - math.log(2 * math.pi) / 2)
 
+    def peak(self, y: Tensor) -> Tensor:
+        """``−log noise − ½ log 2π``, summed over outputs: that of outputs which meet y."""
+        return summed((-self.deviation(y).log() - math.log(2 * math.pi) / 2).expand(y.shape))
+
     def hessian(self, outputs: Tensor) -> Tensor:
         """``diag(1 / noise²)``."""
-        precision = self._noise(outputs).pow(-2).expand(single(outputs).shape)
+        precision = self.deviation(outputs).pow(-2).expand(single(outputs).shape)
         return diagonal(precision.reshape(outputs.shape))
 
     def mean(self, outputs: Tensor) -> Tensor:
@@ -74,7 +78,7 @@ class Gaussian(Likelihood):
 
     def predict(self, outputs: Tensor) -> Reals:
         """Mixture of normal distributions, each with the noise."""
-        return Reals(single(outputs, 2), self._noise(outputs))
+        return Reals(single(outputs, 2), self.deviation(outputs))
 
     @property
     def rescales_targets(self) -> bool:
@@ -138,7 +142,8 @@ class Gaussian(Likelihood):
             return members[0]
         return cls(torch.stack(noises).square().mean(0).sqrt())  # of a mixture variances average, not deviations
 
-    def _noise(self, outputs: Tensor) -> Tensor:
+    def deviation(self, outputs: Tensor) -> Tensor:
+        """The noise in the dtype and on the device of outputs."""
         if self.noise is None:
             raise ValueError(UNSTARTED)
         return torch.as_tensor(self.noise, dtype=outputs.dtype, device=outputs.device)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bayesrule import modules
 from bayesrule.curvature import Curvature, Evidence, Grouping, Scatter, Tuning, group, rescaled
-from bayesrule.data import Batch, inputs
+from bayesrule.data import Arrays, Batch, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import context
 from bayesrule.modules import Parameters
@@ -24,6 +24,7 @@ from bayesrule.structures import Structure
 from bayesrule.task import Task
 
 WEIGHTS = "weights"
+LOG_NOISE = "log_noise"  # the unknown of likelihoods that is the log of a deviation
 BATCH = 256  # examples at a time, for curvature and gradient
 ENOUGH = 1000  # held-out examples to tune on
 HALVINGS = 10  # of a Newton step, before it is given up
@@ -205,14 +206,18 @@ class Expansion:
     def matched(self, tuning: Tuning, held: Batch, spread: float = 1.0) -> Posterior:
         """Under these factors and the noise of held-out data, by which the curvature counts too."""
         before = self.under(tuning, spread)
-        old = before.likelihood.unknowns()
-        if not old:
+        if not before.likelihood.unknowns():
             return before
         likelihood = match(before, held).likelihood
-        # The unknowns are logs of scales: twice their change is that of the log variance, the factor on G's noise.
-        moves = [2 * (u - old[name]).double().mean() for name, u in likelihood.unknowns().items()]
-        noise = tuning.noise * torch.stack(moves).mean().exp()
+        # G has the output Hessian for a factor, which is one over the variance of the noise.
+        noise = tuning.noise * (self._log_hessian(before.likelihood) - self._log_hessian(likelihood)).exp()
         return self.under(Tuning(tuning.variances, noise), spread).with_context(likelihood=likelihood)
+
+    def _log_hessian(self, likelihood: Likelihood) -> Tensor:
+        """The mean log of the output Hessian's diagonal, which with unknown noise is the same at all outputs."""
+        with torch.no_grad():
+            outputs = self.task.outputs(self.task.model, next(self.task.ordered(1)).x)
+        return likelihood.hessian(outputs.double()).diagonal(dim1=-2, dim2=-1).log().mean()
 
     def under(self, tuning: Tuning, spread: float = 1.0) -> Posterior:
         """The Gaussian under these factors, with the story of how it came about.
@@ -284,8 +289,10 @@ def check_prior(prior: Prior, parameters: Mapping[str, Tensor], grouping: Groupi
 
 
 def renoised(likelihood: Likelihood, tuning: Tuning) -> Likelihood:
-    """The likelihood with c times the variance of its noise: the unknown is a log deviation."""
-    unknowns = {name: u + 0.5 * tuning.noise.log().to(u.dtype) for name, u in likelihood.unknowns().items()}
+    """The likelihood with c times the variance of its noise, if that is unknown."""
+    unknowns = likelihood.unknowns()
+    if LOG_NOISE in unknowns:
+        unknowns[LOG_NOISE] = unknowns[LOG_NOISE] + 0.5 * tuning.noise.log().to(unknowns[LOG_NOISE].dtype)
     return likelihood.with_unknowns(unknowns)
 
 
@@ -303,10 +310,23 @@ def scatter(likelihood: Likelihood, found: Curvature, task: Task) -> Scatter:
     """What of the loss depends on the noise, if that is to be learnt."""
     if not likelihood.unknowns():
         return Scatter(found.loss)
-    exact = torch.zeros_like(next(task.ordered(1)).y, dtype=torch.float64)
-    numbers = found.examples * exact.numel()
-    perfect = -float(likelihood.log_prob(exact, exact).sum()) * found.examples
+    perfect, numbers = 0.0, 0
+    for y in _targets(task):
+        peak = likelihood.peak(y.double())
+        if peak is None:  # no factor on the variance tells how the loss depends on the noise: it stays as learnt
+            return Scatter(found.loss)
+        perfect -= float(peak.sum())
+        numbers += y.numel()
     return Scatter(found.loss, found.loss - perfect, numbers)
+
+
+def _targets(task: Task) -> Iterator[Tensor]:
+    """All training targets, in parts."""
+    if isinstance(task.data, Arrays):
+        yield task.data.y
+        return
+    for batch in task.ordered(BATCH):
+        yield batch.y
 
 
 def units(task: Task) -> float:

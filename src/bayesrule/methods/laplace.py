@@ -29,7 +29,7 @@ from bayesrule.data import Batch, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
-from bayesrule.methods.expansion import BATCH, WEIGHTS, Expansion, check_prior, scaled
+from bayesrule.methods.expansion import BATCH, LOG_NOISE, WEIGHTS, Expansion, check_prior, scaled
 from bayesrule.methods.point import PointLearner
 from bayesrule.naming import to_spec, unknown
 from bayesrule.optim import Group
@@ -201,8 +201,8 @@ class LaplaceLearner(Learner):
         tuning = self._expansion(self.base.network, self.base.learnt()).evidence.tuned(self._grouping)
         self.base.prior = scaled(self.base.prior, self.base.parameters, tuning)
         with torch.no_grad():
-            for value in self.base.unknowns.values():
-                value += 0.5 * tuning.noise.log()  # the unknown is a log deviation, the factor is on the variance
+            if LOG_NOISE in self.base.unknowns:  # a log deviation; the factor is on the variance
+                self.base.unknowns[LOG_NOISE] += 0.5 * tuning.noise.log()
 
     @property
     def _grouping(self) -> Grouping:

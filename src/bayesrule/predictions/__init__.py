@@ -4,6 +4,21 @@ from bayesrule.predictions.base import Prediction, per_example, tails
 from bayesrule.predictions.binary import Binary
 from bayesrule.predictions.classes import Classes
 from bayesrule.predictions.counts import Counts
+from bayesrule.predictions.numbers import Continuous, Numbers
+from bayesrule.predictions.positive_reals import PositiveReals
 from bayesrule.predictions.reals import Reals
+from bayesrule.predictions.tailed_reals import TailedReals
 
-__all__ = ["Binary", "Classes", "Counts", "Prediction", "Reals", "per_example", "tails"]
+__all__ = [
+    "Binary",
+    "Classes",
+    "Continuous",
+    "Counts",
+    "Numbers",
+    "PositiveReals",
+    "Prediction",
+    "Reals",
+    "TailedReals",
+    "per_example",
+    "tails",
+]

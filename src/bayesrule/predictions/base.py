@@ -140,7 +140,7 @@ class Prediction(ABC):
 
     def rescaled(self, loc: float | Tensor, scale: float | Tensor) -> Prediction:
         """The prediction of ``loc + scale · y``; only real targets have units to change."""
-        raise TypeError(f"{type(self).__name__} has no units to rescale: only Reals has")
+        raise TypeError(f"{type(self).__name__} has no units to rescale: only reals of any sign have")
 
     def to_frame(self, level: float = 0.9, classes: Sequence[str] = ()) -> pd.DataFrame:
         """A pandas table with a row for each example: the best guess and both uncertainties.

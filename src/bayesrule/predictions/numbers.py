@@ -70,3 +70,15 @@ class Numbers(Prediction):
         ):
             found |= columns(name, values)
         return found
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Continuous(Numbers):
+    """A prediction of real numbers by a density, whatever its form."""
+
+    @abstractmethod
+    def crps(self, y: Tensor) -> Tensor:
+        """Continuous ranked probability score ``∫ (cdf(t) − [t ≥ y])² dt``, in units of y; less is better.
+
+        With Y, Y' independent draws of the prediction it is ``E|Y − y| − ½ E|Y − Y'|``.
+        """

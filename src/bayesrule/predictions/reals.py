@@ -14,11 +14,11 @@ from bayesrule.data import Affine
 from bayesrule.predictions import targets
 from bayesrule.predictions.base import fraction, log_mean, sampled
 from bayesrule.predictions.bisection import bisect
-from bayesrule.predictions.numbers import Numbers
+from bayesrule.predictions.numbers import Continuous
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Reals(Numbers):
+class Reals(Continuous):
     """A mixture of S normal distributions, from means ``[S, B, ...]`` and standard deviations that broadcast to them.
 
     ``stds`` are those of the noise. A sample may stand for a whole Gaussian of networks, such as those of a linearised

@@ -64,6 +64,18 @@ def reals(y: Tensor, shape: Sequence[int]) -> Tensor:
     return y
 
 
+def positives(y: Tensor, shape: Sequence[int]) -> Tensor:
+    """Finite real numbers above zero."""
+    y = reals(y, shape)
+    if not (y > 0).all():
+        row, value = _first(~(y > 0), y)
+        raise ValueError(
+            f"log-normal targets must be positive: got {value:g} at row {row}; "
+            f"for targets that reach zero or below use likelihood 'gaussian' or 'student', for counts 'poisson'"
+        )
+    return y
+
+
 def counts(y: Tensor, shape: Sequence[int]) -> Tensor:
     """Whole numbers from 0 up, in any dtype."""
     y = shaped("counts", y, shape)

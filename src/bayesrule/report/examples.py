@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from torch import Tensor
 
 from bayesrule.data import CategoryColumn, Column, Schema, Split
-from bayesrule.predictions import Classes, Counts, Prediction, Reals
+from bayesrule.predictions import Classes, Numbers, Prediction
 from bayesrule.report.measures import number
 
 PICTURES, ROWS, COLUMNS = 10, 5, 8
@@ -62,7 +62,7 @@ def _said(prediction: Prediction, split: Split) -> Callable[[int], Example]:
             f"{confidence[row]:.0%}",
             f"{epistemic[row]:.2f}",
         )
-    assert isinstance(prediction, Reals | Counts)
+    assert isinstance(prediction, Numbers)
     mean, deviation, (low, high) = prediction.mean, prediction.epistemic.sqrt(), prediction.interval(0.9)
     return lambda row: Example(
         number(float(mean[row])),

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bayesrule.data import Split
 from bayesrule.evaluate import flat, quantile_calibration, reliability, risk_coverage, risk_curve
-from bayesrule.predictions import Classes, Counts, Prediction, Reals
+from bayesrule.predictions import Classes, Continuous, Numbers, Prediction
 from bayesrule.report.comparison import PLANE, Comparison, Entry, grid
 
 INK = "#0a0b0c"  # stands for the page's text colour
@@ -65,7 +65,7 @@ def quantile_curves(comparison: Comparison) -> str:
     """Share of targets below each predicted quantile, all methods in one."""
 
     def draw(axes: Axes, entry: Entry, colour: str, style: str) -> None:
-        assert isinstance(entry.prediction, Reals)
+        assert isinstance(entry.prediction, Continuous)
         nominal, empirical = quantile_calibration(entry.prediction, comparison.split.test[1])
         axes.plot(nominal, empirical, style, marker=".", color=colour, label=entry.name)
 
@@ -140,7 +140,7 @@ def scatter(comparison: Comparison) -> str:
     some = np.argsort(y)[_some(len(y))]
 
     def draw(axes: Axes, entry: Entry, colour: str) -> None:
-        assert isinstance(entry.prediction, Reals | Counts)
+        assert isinstance(entry.prediction, Numbers)
         low, high = (_array(end)[some] for end in entry.prediction.interval(0.9))
         truth, mean = y[some], _array(entry.prediction.mean)[some]
         inside = (low <= truth) & (truth <= high)
@@ -162,7 +162,7 @@ def curves(comparison: Comparison) -> str:
     some = _some(len(y))
 
     def draw(axes: Axes, entry: Entry, colour: str) -> None:
-        assert isinstance(entry.grid, Reals | Counts)
+        assert isinstance(entry.grid, Numbers)
         mean, spread = _array(entry.grid.mean), 1.645 * np.sqrt(_array(entry.grid.epistemic))
         low, high = (_array(end) for end in entry.grid.interval(0.9))
         axes.fill_between(line, low, high, color=colour, alpha=0.2, lw=0, label="90 % interval")
