@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -69,10 +70,20 @@ def baselines(split: Split, seed: int = 0) -> Iterator[Baseline]:
         fits |= {"linear": _linear, "boosting": _boosting}
     for name, fit in fits.items():
         start = time.perf_counter()
-        with warnings.catch_warnings():  # a baseline that has not quite converged is one still
-            warnings.simplefilter("ignore")
+        # Threads of boosting wait for each other by spinning: where others use the cores, too, seconds become minutes.
+        with warnings.catch_warnings(), one_thread():
+            warnings.simplefilter("ignore")  # a baseline that has not quite converged is one still
             law = fit(x, y, split, seed)
         yield Baseline(name, time.perf_counter() - start, len(y), law)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within this block scikit-learn computes on one thread."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        yield
 
 
 Law: TypeAlias = Callable[[Array], Prediction]
