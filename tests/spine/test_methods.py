@@ -61,7 +61,7 @@ METHODS = {
     "ivon": (IVON(), Gaussian),
     "ivon, two draws": (IVON(samples=2, tempering=0.5, damping=0.01, clip_radius=1.0), Gaussian),
     "vogn": (VOGN(), Gaussian),
-    "ogn": (OGN(lr=0.1), Gaussian),  # its own 0.5 overshoots counts in few steps, and says so
+    "ogn": (OGN(), Gaussian),
     "von": (VON(), Gaussian),
     "vadam": (Vadam(), Gaussian),
     "multi-swag": (Ensemble(2, SWAG(rank=3, snapshots=4)), Mixture),

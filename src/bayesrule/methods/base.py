@@ -91,10 +91,11 @@ class Learner(ABC):
 class Method(Named, ABC):
     """A way to a posterior: a frozen dataclass of documented fields.
 
-    ``post_hoc``: whether it can take a trained module as it is, ``epochs=0``.
+    ``least_steps``: of a fit whose length is left open. ``post_hoc``: whether it can take a trained module as it is, ``epochs=0``.
     """
 
     summary: ClassVar[str]
+    least_steps: ClassVar[int] = 2000
     post_hoc: ClassVar[bool] = False
 
     @abstractmethod

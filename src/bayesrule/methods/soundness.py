@@ -15,7 +15,7 @@ from bayesrule.task import Task
 LOOK = 1024  # examples that tell whether a fit ended worse than it began
 SLACK = 0.25  # nats for each number of the targets that it may be worse
 DRAWS = 8  # of a posterior, for the same purpose
-FEW = 5.0  # nats in all beside these, which few data may be off by: odds of a hundred and fifty
+FEW = 10.0  # nats in all beside these, which few data may be off by in a fit of few steps
 ZERO = 1e-3  # the size of outputs that count for zero: targets of zero would have no noise about zero itself
 UNTAUGHT = 3.0  # the size of outputs beyond which a start excuses nothing: thrice that of standardised targets
 
@@ -27,7 +27,7 @@ def check(task: Task, batch_size: int, began: float, last: float, posterior: Cal
 
         L(q, u) ≤ min(max(L(start, u_start), L(0, u*)), L(±3, u*)) + slack
 
-    with a slack of a quarter of a nat for each number of D and five in all, where u* is best for the outputs beside it.
+    with a slack of a quarter of a nat for each number of D and ten in all, where u* is best for the outputs beside it.
     The mode under a prior around zero has L ≤ L(0, u*), at any scale and temperature: weights of zero cost the prior
     least, so that others have to fit better. The same holds of a variational q beside a narrow one around zero. A fit
     of few steps is about as good as its start. A start far from the data excuses little, though: outputs of ±3 at

@@ -78,10 +78,10 @@ def default_batch_size(n: int) -> int:
     return min(max(n // 10, 8), 32)
 
 
-def default_epochs(steps: int) -> int:
-    """Enough epochs of ``steps`` steps for 2000 steps in all, and at least 10.
+def default_epochs(steps: int, least: int = Method.least_steps) -> int:
+    """Enough epochs of ``steps`` steps for ``least`` steps in all, and at least 10.
 
     >>> [default_epochs(steps) for steps in (3, 45, 469)]
     [667, 45, 10]
     """
-    return max(math.ceil(2000 / steps), 10)
+    return max(math.ceil(least / steps), 10)
