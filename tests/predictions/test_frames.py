@@ -103,7 +103,11 @@ def test_a_notebook_shows_the_first_examples(prediction):
 
 @pytest.mark.parametrize(
     ("kind", "name", "having"),
-    [("classes", "mean", "Counts and Reals"), ("reals", "label", "Binary and Classes"), ("counts", "crps", "Reals")],
+    [
+        ("classes", "mean", "Counts and PositiveReals and Reals and TailedReals"),
+        ("reals", "label", "Binary and Classes"),
+        ("counts", "crps", "PositiveReals and Reals and TailedReals"),
+    ],
 )
 def test_what_a_kind_has_not_is_said_with_those_that_have_it(kind, name, having):
     assert not hasattr(KINDS[kind], name)

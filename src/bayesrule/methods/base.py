@@ -91,7 +91,8 @@ class Learner(ABC):
 class Method(Named, ABC):
     """A way to a posterior: a frozen dataclass of documented fields.
 
-    ``least_steps``: of a fit whose length is left open. ``post_hoc``: whether it can take a trained module as it is, ``epochs=0``.
+    ``least_steps``: of a fit whose length is left open. ``post_hoc``: whether it can take a trained module as it is,
+    ``epochs=0``.
     """
 
     summary: ClassVar[str]

@@ -313,6 +313,7 @@ class OGN(_NaturalMethod):
 
     kind: ClassVar[Callable[..., Natural]] = optim.OGN
     newton: ClassVar[bool] = False
+    least_steps: ClassVar[int] = 2000
     name: ClassVar[str] = "ogn"
     summary: ClassVar[str] = "a Gaussian around the mode by Gauss–Newton steps"
     lr: float | None = 0.5
@@ -329,6 +330,7 @@ class Vadam(_NaturalMethod):
     """
 
     kind: ClassVar[Callable[..., Natural]] = optim.Vadam
+    least_steps: ClassVar[int] = 2000
     name: ClassVar[str] = "vadam"
     summary: ClassVar[str] = "a mean-field Gaussian by Adam at drawn weights"
     lr: float | None = 1e-2

@@ -44,7 +44,8 @@ def check(task: Task, batch_size: int, began: float, last: float, posterior: Cal
     slack = SLACK + FEW / numbers
     if last * each <= nothing + slack:
         return
-    limit = max(began * each, nothing)
+    # The first step has seen one batch alone; and a fit from a start of its own has not begun at the module's weights.
+    limit = max(began * each, _began(task, given), nothing)
     if not task.prior.learnt:
         limit = min(limit, _untaught(task, UNTAUGHT, given))
     ended = _loss(posterior(), given)
@@ -54,6 +55,13 @@ def check(task: Task, batch_size: int, began: float, last: float, posterior: Cal
             f"number of y; before training it was {began * each:.4g}, and for outputs of zero it is {nothing:.4g}. "
             "Standardise inputs and targets, train longer, or lower the learning rate"
         )
+
+
+@torch.no_grad()
+def _began(task: Task, given: Sequence[Batch]) -> float:
+    """Mean −log p(y|f) for each number of y, at the module's own weights."""
+    total = sum(len(b.y) * float(task.nll(task.outputs(task.model, b.x), b.y, task.likelihood)) for b in given)
+    return total / sum(batch.y.numel() for batch in given)
 
 
 @torch.no_grad()
@@ -79,5 +87,7 @@ def _untaught(task: Task, size: float, given: Sequence[Batch]) -> float:
     signs = (1 - 2 * (places % 2)).reshape(*places.shape, *[1] * (like.ndim - places.ndim))
     outputs = size * signs.to(like).expand(len(y), *like.shape[1:])
     outputs, twice = torch.cat([outputs, -outputs]), torch.cat([y, y])
-    best = settled(task.likelihood, outputs.unsqueeze(0), twice)
+    best = task.likelihood
+    if best.unknowns():
+        best = settled(best, outputs.unsqueeze(0), twice)
     return float(task.nll(outputs, twice, best)) * len(y) / y.numel()

@@ -104,10 +104,11 @@ def fit(
             if batch_size is None:
                 batch_size = default_batch_size(data.n)
             to_convergence = epochs is None
+            chosen = naming.choose("method", method, methods.AVAILABLE, Method)
             if epochs is None:
-                epochs = default_epochs(data.steps(batch_size))
+                epochs = default_epochs(data.steps(batch_size), chosen.least_steps)
             settings = FitSettings(
-                naming.choose("method", method, methods.AVAILABLE, Method),
+                chosen,
                 None if likelihood is None else likelihoods.choose(likelihood),
                 None if prior is None else priors.choose(prior),
                 temperature,
