@@ -80,7 +80,7 @@ def run(
             write_atomically(kept, text)
         if tell is not None:
             wait_for = (time.monotonic() - began) / done * (len(left) - done)
-            tell(f"{len(found)}/{len(questions)} {say(questions[index], answer)}{_left(wait_for)}")
+            tell(f"{len(found)}/{len(questions)} {say(questions[index], answer)}{time_left(wait_for)}")
     return [found[index] for index in range(len(questions))]
 
 
@@ -193,10 +193,10 @@ def _words(thing: Any) -> Any:
     return str(thing)
 
 
-def _left(seconds: float) -> str:
+def time_left(seconds: float) -> str:
     """The time that is left, where it is worth a word.
 
-    >>> _left(0.2), _left(90), _left(7200)
+    >>> time_left(0.2), time_left(90), time_left(7200)
     ('', ', 90 s left', ', 120 min left')
     """
     if seconds < 1:

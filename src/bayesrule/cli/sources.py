@@ -13,7 +13,7 @@ from bayesrule.data.reading import stem
 HELD_OUT = 0.2
 """The share of the rows of a table that is tested on."""
 
-AUTO = "auto"  # of --likelihood: for reals, the noise that held-out data prefer
+AUTO = "auto"  # of --likelihood: for numbers, the noise that held-out data prefer
 
 
 class Source(NamedTuple):
@@ -48,9 +48,9 @@ def settled(settings: RunSettings, split: Split) -> tuple[RunSettings, list[str]
     """Settings with a likelihood where it was left to the data, and why it is that one, in sentences."""
     if settings.likelihood != AUTO:
         return settings, []
-    if split.kind != "reals":
+    if split.kind == "classes":
         return replace(settings, likelihood=None), []
-    choice = likelihoods.best(split.train, settings.seed)
+    choice = likelihoods.best(split.train, settings.seed, split.kind)
     return replace(settings, likelihood=choice.name), [str(choice)]
 
 

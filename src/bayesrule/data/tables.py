@@ -286,7 +286,10 @@ def _kind(column: pd.Series[Any], kind: Kind | None) -> tuple[Kind, str]:
         return kind, said
     values = as_numbers(column)
     if kind == "reals":
-        return kind, f"target {name!r}: real numbers"
+        said = f"target {name!r}: real numbers"
+        if ((values >= 0) & (values % 1 == 0)).all():
+            said += " (whole ones; if they count something, choose the kind counts)"
+        return kind, said
     if ((values < 0) | (values % 1 != 0)).any():
         raise ValueError(f"target {name!r} must hold whole numbers from 0 for the kind counts, got {values.min():g} …")
     return kind, f"target {name!r}: counts"
