@@ -25,6 +25,7 @@ import torch
 from bayesrule import __version__
 from bayesrule.files import write_atomically
 from bayesrule.naming import Named, to_spec
+from bayesrule.showing import time_left
 
 Q = TypeVar("Q")
 Answer = dict[str, Any]  # plain data, as JSON has it
@@ -191,16 +192,3 @@ def _words(thing: Any) -> Any:
     if callable(thing):
         return f"{thing.__module__}.{thing.__qualname__}"
     return str(thing)
-
-
-def time_left(seconds: float) -> str:
-    """The time that is left, where it is worth a word.
-
-    >>> time_left(0.2), time_left(90), time_left(7200)
-    ('', ', 90 s left', ', 120 min left')
-    """
-    if seconds < 1:
-        return ""
-    if seconds < 120:
-        return f", {seconds:.0f} s left"
-    return f", {seconds / 60:.0f} min left"

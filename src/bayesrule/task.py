@@ -227,8 +227,8 @@ def _advise_counts(data: Arrays) -> None:
     whole = bool(((y > -0.5) & ((y - y.round()).abs() < 1e-4)).all())
     if whole and 0 < float(y.mean()) < FEW:
         warnings.warn(
-            f"y holds whole numbers from 0 up, {float(y.mean()):.3g} in the mean, and is taken for reals: if they count "
-            'something, pass likelihood="poisson" or "negative-binomial" and leave y as it is; "gaussian" if they do not',
+            f"y holds whole numbers from 0 up, {float(y.mean()):.3g} in the mean, and is taken for reals: if they "
+            'count something, pass likelihood="poisson" or "negative-binomial", and y as it is; else "gaussian"',
             stacklevel=4,
         )
 

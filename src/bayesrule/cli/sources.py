@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bayesrule import likelihoods
 from bayesrule.cli.options import RunSettings, is_table
-from bayesrule.data import Kind, Schema, Split, fingerprint, load, load_table, read_table
+from bayesrule.data import Kind, Schema, Split, fingerprint, load_set, load_table, read_table
 from bayesrule.data.reading import stem
 
 HELD_OUT = 0.2
@@ -69,7 +69,7 @@ def _named(settings: RunSettings) -> Split:
     for option in ("target", "kind", "drop", "keep", "sep", "test"):
         if getattr(settings, option):
             raise ValueError(f"--{option} is for .csv and .parquet files, but DATA is the name {settings.data!r}")
-    return load(settings.data, settings.data_dir, settings.split, settings.seed)
+    return load_set(settings.data, settings.data_dir, settings.split, settings.seed)
 
 
 def _table(settings: RunSettings, schema: Schema | None) -> Source:

@@ -15,9 +15,7 @@ from bayesrule.likelihoods.base import Likelihood, diagonal, single, summed
 from bayesrule.predictions import Counts, targets
 from bayesrule.predictions.counts import LEAST_DISPERSION, log_negative_binomial
 
-UNSTARTED = (
-    "dispersion is None: it has no value before matched(outputs, y) is called; or give a number, dispersion=0.5"
-)
+UNSTARTED = "dispersion is None: it has no value before matched(outputs, y) is called; or give a number, dispersion=0.5"
 START = (0.01, 10.0)
 """The least and the largest dispersion that a fit begins with."""
 
@@ -28,8 +26,8 @@ class NegativeBinomial(Likelihood):
 
     With ``r = 1/α`` it is ``p(y|f) = Γ(y + r) / (Γ(r) y!) · (r/(r + μ))^r (μ/(r + μ))^y``: Poisson counts whose rate
     scatters by itself, as Gamma(r) of mean μ. ``dispersion`` is α; towards zero this becomes Poisson. A number is known
-    and stays. A tensor is learnt, one value per output, unless it is ``known``; ``None`` is one that `matched` has still
-    to start. The Hessian is the Fisher information, the mean over y::
+    and stays. A tensor is learnt, one value per output, unless it is ``known``; ``None`` is one that `matched` has
+    still to start. The Hessian is the Fisher information, the mean over y::
 
         hessian = diag(μ / (1 + α μ))
 

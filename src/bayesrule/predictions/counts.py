@@ -21,7 +21,7 @@ LEAST_DISPERSION = 1e-6
 class Counts(Numbers):
     """A mixture of S Poisson distributions, from log-rates ``[S, B, ...]``, or of S negative binomial ones.
 
-    ``dispersions`` α broadcast to the rates: a count of mean ``rate`` has the variance ``rate + α rate²``. None: Poisson.
+    ``dispersions`` α broadcast to the rates: counts of mean ``rate`` have variance ``rate + α rate²``. None: Poisson.
 
     ::
 
@@ -135,7 +135,7 @@ class Counts(Numbers):
         from scipy.special import betainc
 
         r = 1 / self.dispersions.double().clamp(min=LEAST_DISPERSION)
-        parts = [t.cpu().numpy() for t in torch.broadcast_tensors(r, k + 1, r / (r + self._rates))]
+        parts = [t.cpu().numpy() for t in (r, k + 1, r / (r + self._rates))]
         return torch.from_numpy(betainc(*parts)).to(self._rates.device)
 
 

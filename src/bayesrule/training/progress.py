@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bayesrule import processes
-from bayesrule.jobs import time_left
+from bayesrule.showing import time_left
 from bayesrule.training.callbacks import Callback, Progress
 
 EVERY = 5.0  # seconds between plain lines of progress
