@@ -78,7 +78,7 @@ class OnSplit:
 
 def on_split(asked: OnSplit) -> dict[str, float]:
     """Scores on the split of that seed, from a start of that seed."""
-    split = br.data.load("digits", seed=asked.seed)
+    split = br.data.load_set("digits", seed=asked.seed)
     posterior = br.fit(build(default_for(split), asked.seed), split.train, asked.method, seed=asked.seed)
     scores = br.evaluate(posterior, split.test, split.ood, seed=asked.seed)
     found = {name: float(scores[name]) for name in SCORES}
@@ -187,7 +187,7 @@ def real_scores(model: Any, x: Any, y: Any) -> dict[str, float]:
     """R², and of ours the share of targets in the 90 % intervals."""
     found = {"R²": float(model.score(x, y))}
     if hasattr(model, "prediction"):
-        low, high = model.prediction(x).interval(0.9)
+        low, high = model.predict_distribution(x).interval(0.9)
         found["inside"] = float(((low.numpy() <= y) & (y <= high.numpy())).mean())
     return found
 

@@ -61,7 +61,7 @@ def cut(x: Array, y: Array, seed: int) -> Parts:
 
 def uci(name: str, seed: int) -> Parts:
     """The standard splits from the tenth on."""
-    split = br.data.load(f"uci/{name}", split=10 + seed)
+    split = br.data.load_set(f"uci/{name}", split=10 + seed)
     return tuple(t.numpy() for t in (*split.train, *split.test))  # type: ignore[return-value]
 
 
@@ -196,7 +196,7 @@ def one_split(name: str, seed: int) -> dict[str, Any]:
     began = time.process_time()
     ours = (BayesianRegressor if real else BayesianClassifier)(random_state=seed).fit(x, y)
     seconds = time.process_time() - began
-    prediction = ours.prediction(test)
+    prediction = ours.predict_distribution(test)
     nll = {
         "bayesrule": -float(prediction.log_prob(torch.from_numpy(truth)).mean()),
         "base rate": base_rate(parts, real),

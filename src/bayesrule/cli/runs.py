@@ -15,7 +15,7 @@ from bayesrule import likelihoods, processes
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
-from bayesrule.data import Kind, Schema, Split, fingerprint, load
+from bayesrule.data import Kind, Schema, Split, fingerprint, load_set
 from bayesrule.data.reading import Table, open_table, stem
 from bayesrule.data.tables import known_rows
 from bayesrule.files import FileError, write_atomically
@@ -208,7 +208,7 @@ class Run:
         number = 0
         if data == asked.data:
             number = asked.split
-        split = load(data, data_dir or asked.data_dir, number, asked.seed)
+        split = load_set(data, data_dir or asked.data_dir, number, asked.seed)
         if tuple(split.test[0].shape[1:]) != self.shape:
             raise ValueError(
                 f"DATA must have inputs of shape {list(self.shape)}, as {asked.data} that the run was trained on, "

@@ -214,9 +214,10 @@ class Expansion:
         return self.under(Tuning(tuning.variances, noise), spread).with_context(likelihood=likelihood)
 
     def _log_hessian(self, likelihood: Likelihood) -> Tensor:
-        """The mean log of the output Hessian's diagonal, which with unknown noise is the same at all outputs."""
+        """The mean log of the output Hessian's diagonal; only of counts does it differ from example to example."""
+        evaluated = modules.shell(self.network).eval()
         with torch.no_grad():
-            outputs = self.task.outputs(self.task.model, next(self.task.ordered(1)).x)
+            outputs = self.task.outputs(evaluated, next(self.task.ordered(BATCH)).x)
         return likelihood.hessian(outputs.double()).diagonal(dim1=-2, dim2=-1).log().mean()
 
     def under(self, tuning: Tuning, spread: float = 1.0) -> Posterior:

@@ -62,6 +62,7 @@ def fit(
     out: str | Path | Folder | None = None,
     autocast: str | None = None,
     progress: bool = False,
+    output: str | int | None = None,
 ) -> Posterior:
     """From a module and data to a posterior.
 
@@ -88,6 +89,8 @@ def fit(
         out: a directory for checkpoints and the posterior; `resume` continues from it.
         autocast: ``"bfloat16"`` trains with forward passes under torch's autocast; None: in the model's own dtype.
         progress: show how far the fit is, on stderr: a bar on a terminal, a line every few seconds elsewhere.
+        output: which part the model's outputs are of what it returns, if that is more than one tensor: a key of a dict,
+            a field of a dataclass such as ``"logits"``, or a place in a tuple.
 
     >>> X = torch.linspace(-1, 1, 64)[:, None]
     >>> posterior = fit(nn.Linear(1, 1), (X, 2 * X[:, 0]), method=methods.MAP(lr=0.05), epochs=200)
@@ -119,6 +122,7 @@ def fit(
                 autocast,
                 scaling,
                 to_convergence,
+                output,
             )
             folder = Folder(out) if isinstance(out, str | Path) else out
             if progress:
@@ -169,6 +173,7 @@ class Loop:
     ) -> Loop:
         """Everything checked, the method started."""
         many = processes.count()
+        model = modules.picking(model, settings.output)
         fingerprints: dict[str, str | None] = {"data": None, "val": None}
         if folder is not None or many > 1:
             fingerprints["data"] = data.fingerprint()

@@ -24,6 +24,7 @@ class FitSettings:
     """The arguments of a fit, but for model, data and callbacks.
 
     ``val`` is a share of the data, None, or `DATA`. ``scaling`` is that of a posterior which is the prior.
+    ``output``: the part of what the model returns that is meant.
     ``to_convergence``: whether ``epochs`` are the default, and not what the user asked for.
     """
 
@@ -38,6 +39,7 @@ class FitSettings:
     autocast: str | None = None
     scaling: Scaling | None = None
     to_convergence: bool = False
+    output: str | int | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0)):
