@@ -220,7 +220,7 @@ def others(question: Question) -> dict[str, Any]:
     """The simple models: NLL, and for the wide table the error of the lasso."""
     warnings.simplefilter("ignore")  # of kernels at the bounds of their settings
     parts, real = question.parts()
-    x, y, test, truth = parts
+    x, _, test, truth = parts
     found: dict[str, Any] = {"nll": {"base rate": base_rate(parts, real)}}
     with one_thread():
         for rival, model in rivals(x, real).items():
