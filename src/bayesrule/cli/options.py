@@ -155,7 +155,7 @@ def where_data(parser: argparse.ArgumentParser) -> None:
 def about_training(parser: argparse.ArgumentParser) -> None:
     """How to train."""
     about_effort(parser)
-    _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (8 to 32, or 128 from 10 000 rows)")
+    _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (8 to 32; 128 or 512 of many rows)")
     _option(parser, "--likelihood", metavar="NAME", help="p(y|f): categorical, gaussian, …; fit: auto for numbers")
     _option(parser, "--prior", metavar="SCALE", help="a standard deviation of weights, or fan-in, glorot, kaiming")
     _option(parser, "--temperature", type=float, metavar="T", help="below 1 the prior counts less (1)")

@@ -80,7 +80,8 @@ def fit(
         epochs: passes over the data; None: enough for 2000 steps, and at least 10, and of few data point methods go
             on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is trained already, and taken
             as it is.
-        batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
+        batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
+            on.
         seed: the same seed gives the same posterior.
         val: held-out ``(X, y)`` in the user's units, or the share of the training data to hold out: ``val_nll`` is
             logged after each epoch, and what is unknown of the likelihood, such as noise, is settled on it at the end.
