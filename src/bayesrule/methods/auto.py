@@ -115,8 +115,8 @@ class Auto(Method):
         return found
 
     def needs(self, task: Task, epochs: int) -> Needs:
-        """Nothing: what is held out, the method holds out itself."""
-        return Needs("none")
+        """Nothing: what is held out, the method holds out itself, and its candidates are its priors."""
+        return Needs("none", prior=False)
 
 
 class AutoLearner(GradientLearner):
