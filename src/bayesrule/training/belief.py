@@ -15,7 +15,8 @@ from bayesrule import modules, priors, processes, seeds
 from bayesrule.data import Arrays, splits
 from bayesrule.files import Tree
 from bayesrule.methods import Noise, Plan
-from bayesrule.methods.auto import Auto, AutoLearner, Candidate
+from bayesrule.methods.auto import Auto, AutoLearner
+from bayesrule.methods.candidates import Candidate
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
 
@@ -33,8 +34,8 @@ def settle(task: Task, plan: Plan, seed: int) -> Tree:
     """The scale of the prior, what it beat and what that cost: plain data, the same in all processes.
 
     ``scale``: the standard deviation of weights in units of 1/√fan-in, and of biases. None: nothing was settled, and
-    ``why`` says why not. ``held_out_nll``: of each scale that was tried. ``networks``: how many were trained for it, all
-    of them for ``steps`` steps.
+    ``why`` says why not. ``held_out_nll``: of each scale that was tried. ``networks``: how many were trained for it,
+    all of them for ``steps`` steps.
     """
     steps = min(LONGEST, plan.steps // len(SCALES))
     why = None
