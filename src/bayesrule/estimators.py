@@ -76,7 +76,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.device = device
 
-    def prediction(self, X: ArrayLike, samples: int = 32) -> Prediction:
+    def predict_distribution(self, X: ArrayLike, samples: int = 32) -> Prediction:
         """The distribution of y at X under at most ``samples`` networks: its uncertainties, quantiles and draws."""
         check_is_fitted(self)
         return self.posterior_.predict(validate_data(self, X, reset=False, dtype=FLOATS), samples)
@@ -222,7 +222,8 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
-        batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
+        batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
+            on.
         random_state: a whole number for the same result each time.
         device: ``"auto"`` for a GPU if there is one, or a name such as ``"cuda"``; None: the model's own, else the CPU.
 
@@ -235,7 +236,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
     >>> classifier = BayesianClassifier(epochs=20, random_state=0).fit(X, y)
     >>> classifier.score(X, y) > 0.9
     True
-    >>> clear, borderline = classifier.prediction(X[[0, 70]]).total
+    >>> clear, borderline = classifier.predict_distribution(X[[0, 70]]).total
     >>> bool(clear < borderline)
     True
     """
@@ -253,11 +254,11 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """The probability of each class, ``[N, classes]``, averaged over networks."""
-        return self.prediction(X).probs.cpu().numpy()
+        return self.predict_distribution(X).probs.cpu().numpy()
 
     def predict(self, X: ArrayLike) -> Array:
         """The most probable labels."""
-        index = self.prediction(X).point.cpu().numpy()
+        index = self.predict_distribution(X).point.cpu().numpy()
         return self.classes_[index]
 
     def _learnt(self) -> dict[str, Tree]:
@@ -297,7 +298,8 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
-        batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
+        batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
+            on.
         random_state: a whole number for the same result each time.
         device: ``"auto"`` for a GPU if there is one, or a name such as ``"cuda"``; None: the model's own, else the CPU.
 
@@ -342,7 +344,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """The mean of y, and with ``return_std`` its standard deviation: noise and ignorance together."""
-        prediction = self.prediction(X)
+        prediction = self.predict_distribution(X)
         mean = prediction.point.cpu().numpy()
         return (mean, prediction.total.sqrt().cpu().numpy()) if return_std else mean
 

@@ -18,6 +18,8 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.priors import Prior
 
+FEW = 30  # a mean count above which Poisson's noise is as good as normal
+
 
 @dataclass(frozen=True, eq=False)
 class Task:
@@ -66,6 +68,8 @@ class Task:
         batch, outputs = _peek(model, data)
         if likelihood is None:  # by all targets that are at hand: the first few reals may be zeros and ones
             chosen = likelihoods.infer(outputs, data.y if isinstance(data, Arrays) else batch.y)
+            if isinstance(data, Arrays) and chosen.kind == "reals":
+                _advise_counts(data)
         else:
             chosen = likelihoods.choose(likelihood)
         if data.scaling.targets is not None and not chosen.rescales_targets:
@@ -212,6 +216,21 @@ def _advise_scaling(batch: Batch, data: Data, likelihood: Likelihood) -> None:
         largest = float(noise.max())
         if largest > 10:
             _advise(f"targets are off the model's outputs by {largest:.3g}")
+
+
+def _advise_counts(data: Arrays) -> None:
+    """Warn of reals that are whole numbers from 0 up, and so small that normal noise would be a bad guess of counts."""
+    y = data.y.double()
+    if data.scaling.targets is not None:
+        y = data.scaling.targets.inverse(y)
+    # within the rounding of single precision, in which targets may have been standardised
+    whole = bool(((y > -0.5) & ((y - y.round()).abs() < 1e-4)).all())
+    if whole and 0 < float(y.mean()) < FEW:
+        warnings.warn(
+            f"y holds whole numbers from 0 up, {float(y.mean()):.3g} in the mean, and is taken for reals: if they "
+            'count something, pass likelihood="poisson" or "negative-binomial", and y as it is; else "gaussian"',
+            stacklevel=4,
+        )
 
 
 def _advise_logits(outputs: Tensor) -> None:

@@ -149,7 +149,7 @@ class TestRegressor:
         """
         regressor = BayesianRegressor("swag", epochs=50, random_state=seed).fit(*waves(seed=seed))
         X, y = waves(n=4000, seed=seed + 100)
-        low, high = (end.numpy() for end in regressor.prediction(X).interval(0.9))
+        low, high = (end.numpy() for end in regressor.predict_distribution(X).interval(0.9))
         assert 0.83 <= ((low <= y) & (y <= high)).mean() <= 0.97
 
     def test_several_targets(self):
@@ -190,13 +190,13 @@ class TestBoth:
     @pytest.mark.parametrize("method", sorted(br.methods.available()))
     def test_a_copy_predicts_the_same(self, kind, method):
         estimator = kind(method, hidden=(8,), epochs=2, random_state=0).fit(self.X, self.y)
-        before = estimator.prediction(self.X).total
+        before = estimator.predict_distribution(self.X).total
         for other in (pickle.loads(pickle.dumps(estimator)), copy.deepcopy(estimator)):
-            assert torch.equal(other.prediction(self.X).total, before)
+            assert torch.equal(other.predict_distribution(self.X).total, before)
 
     def test_random_state(self, kind):
         fits = [kind(epochs=3, random_state=seed).fit(self.X, self.y) for seed in (1, 1, 2)]
-        a, b, c = (f.prediction(self.X).total for f in fits)
+        a, b, c = (f.predict_distribution(self.X).total for f in fits)
         assert torch.equal(a, b)
         assert not torch.equal(a, c)
 
@@ -206,7 +206,7 @@ class TestBoth:
         results = []
         for seed in (1, 1, 2):
             np.random.seed(seed)
-            results.append(kind("map", epochs=2).fit(self.X, self.y).prediction(self.X).total)
+            results.append(kind("map", epochs=2).fit(self.X, self.y).predict_distribution(self.X).total)
         assert torch.equal(results[0], results[1])
         assert not torch.equal(results[0], results[2])
         assert torch.equal(before, torch.random.get_rng_state())
@@ -231,4 +231,4 @@ class TestBoth:
         with pytest.raises(ValueError, match=r"X has 2 features, but .* is expecting 3 features"):
             estimator.predict(self.X[:, :2])
         with pytest.raises(ValueError, match="samples must be at least 1, not 0"):
-            estimator.prediction(self.X, samples=0)
+            estimator.predict_distribution(self.X, samples=0)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from bayesrule.data import load
+from bayesrule.data import load_set
 from bayesrule.experiments import EXPERIMENTS, Setting, png
 from bayesrule.experiments.laplace import laplace_structures
 from bayesrule.experiments.laplace.laplace_structures import (
@@ -177,7 +177,7 @@ def test_columns_are_by_seed():
 
 def test_inputs_from_elsewhere():
     """Those of digits come with them; others are framed to the pictures' size."""
-    split = load("digits")
+    split = load_set("digits")
     assert laplace_structures._outside(split, None) is split.ood
     pictures = torch.rand(2, 1, 28, 28)
     assert torch.equal(framed(pictures, 1, 28), pictures)

@@ -15,7 +15,7 @@ from bayesrule import likelihoods, processes
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
-from bayesrule.data import Kind, Schema, Split, fingerprint, load
+from bayesrule.data import Kind, Schema, Split, fingerprint, load_set
 from bayesrule.data.reading import Table, open_table, stem
 from bayesrule.data.tables import known_rows
 from bayesrule.files import FileError, write_atomically
@@ -107,17 +107,17 @@ class Run:
         plain = json.loads(json.dumps(plain))  # as it will be read: lists for tuples
         write_atomically(folder / "run.json", json.dumps(plain | {"sha256": checksum(plain)}, indent=2))
 
-    def train(self, split: Split, folder: Folder | None, method: Method | None) -> Posterior:
+    def train(self, split: Split, folder: Folder | None, method: Method | None, val: float | None = None) -> Posterior:
         """The posterior: fitted anew by a method, or, with None, from where the directory stands.
 
-        A directory is one that holds no other run: whoever calls has made sure of that.
+        A directory is one that holds no other run: whoever calls has made sure of that. ``val``: as for `fit`.
         """
         if folder is None or processes.rank():
-            return self._train(split, folder, method)
+            return self._train(split, folder, method, val)
         with folder.held():
-            return self._train(split, folder, method)
+            return self._train(split, folder, method, val)
 
-    def _train(self, split: Split, folder: Folder | None, method: Method | None) -> Posterior:
+    def _train(self, split: Split, folder: Folder | None, method: Method | None, val: float | None) -> Posterior:
         asked = self.settings
         network = build(self.model, asked.seed, asked.device)
         data: Any = split.train
@@ -140,6 +140,7 @@ class Run:
                     asked.epochs,
                     asked.batch_size,
                     asked.seed,
+                    val,
                     out=folder,
                     progress=True,
                 )
@@ -207,7 +208,7 @@ class Run:
         number = 0
         if data == asked.data:
             number = asked.split
-        split = load(data, data_dir or asked.data_dir, number, asked.seed)
+        split = load_set(data, data_dir or asked.data_dir, number, asked.seed)
         if tuple(split.test[0].shape[1:]) != self.shape:
             raise ValueError(
                 f"DATA must have inputs of shape {list(self.shape)}, as {asked.data} that the run was trained on, "

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from bayesrule import likelihoods
 from bayesrule.cli.options import RunSettings, is_table
-from bayesrule.data import Kind, Schema, Split, fingerprint, load, load_table, read_table
+from bayesrule.data import Kind, Schema, Split, fingerprint, load_set, load_table, read_table
 from bayesrule.data.reading import stem
 
 HELD_OUT = 0.2
 """The share of the rows of a table that is tested on."""
 
-AUTO = "auto"  # of --likelihood: for reals, the noise that held-out data prefer
+AUTO = "auto"  # of --likelihood: for numbers, the noise that held-out data prefer
 
 
 class Source(NamedTuple):
@@ -48,9 +48,9 @@ def settled(settings: RunSettings, split: Split) -> tuple[RunSettings, list[str]
     """Settings with a likelihood where it was left to the data, and why it is that one, in sentences."""
     if settings.likelihood != AUTO:
         return settings, []
-    if split.kind != "reals":
+    if split.kind == "classes":
         return replace(settings, likelihood=None), []
-    choice = likelihoods.best(split.train, settings.seed)
+    choice = likelihoods.best(split.train, settings.seed, split.kind)
     return replace(settings, likelihood=choice.name), [str(choice)]
 
 
@@ -69,7 +69,7 @@ def _named(settings: RunSettings) -> Split:
     for option in ("target", "kind", "drop", "keep", "sep", "test"):
         if getattr(settings, option):
             raise ValueError(f"--{option} is for .csv and .parquet files, but DATA is the name {settings.data!r}")
-    return load(settings.data, settings.data_dir, settings.split, settings.seed)
+    return load_set(settings.data, settings.data_dir, settings.split, settings.seed)
 
 
 def _table(settings: RunSettings, schema: Schema | None) -> Source:

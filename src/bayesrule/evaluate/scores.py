@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from bayesrule import showing
 from bayesrule.evaluate.null import Null
 from bayesrule.evaluate.weighted import Statistic
 from bayesrule.naming import unknown
@@ -83,11 +83,10 @@ class Scores(Mapping[str, float]):
 
     def _repr_html_(self) -> str:
         """The same table for notebooks."""
-        rows = ["<tr><th>score</th><th>value</th><th>95 % interval</th></tr>"]
+        rows = [("score", "value", "95 % interval")]
         for name, value in self.items():
-            cells = (name, f"{value:.4g}", self._range(name) if self.intervals else "")
-            rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
-        return f"<table>{''.join(rows)}</table>"
+            rows.append((name, f"{value:.4g}", self._range(name) if self.intervals else ""))
+        return showing.table(rows)
 
     def _range(self, name: str) -> str:
         """The interval of a score, and what it would be if nothing were wrong."""

@@ -21,7 +21,7 @@ from bayesrule.posteriors import Gaussian, Linearised, Posterior, match
 from bayesrule.predictions import per_example
 from bayesrule.priors import Prior, Structured
 from bayesrule.structures import Structure
-from bayesrule.task import Task
+from bayesrule.task import Task, units
 
 WEIGHTS = "weights"
 LOG_NOISE = "log_noise"  # the unknown of likelihoods that is the log of a deviation
@@ -214,9 +214,10 @@ class Expansion:
         return self.under(Tuning(tuning.variances, noise), spread).with_context(likelihood=likelihood)
 
     def _log_hessian(self, likelihood: Likelihood) -> Tensor:
-        """The mean log of the output Hessian's diagonal, which with unknown noise is the same at all outputs."""
+        """The mean log of the output Hessian's diagonal; only of counts does it differ from example to example."""
+        evaluated = modules.shell(self.network).eval()
         with torch.no_grad():
-            outputs = self.task.outputs(self.task.model, next(self.task.ordered(1)).x)
+            outputs = self.task.outputs(evaluated, next(self.task.ordered(BATCH)).x)
         return likelihood.hessian(outputs.double()).diagonal(dim1=-2, dim2=-1).log().mean()
 
     def under(self, tuning: Tuning, spread: float = 1.0) -> Posterior:
@@ -229,7 +230,7 @@ class Expansion:
         about = context(
             self.task,
             renoised(self.likelihood, tuning),
-            log_evidence=float(self.evidence.log(tuning)) - units(self.task),
+            log_evidence=float(self.evidence.log(tuning)) - self.task.data.n * units(self.task) / self.task.temperature,
             prior_scale=self.evidence.prior_scales(tuning),
             spread=spread,
             off_mode=self._off_mode_under(tuning, precision),
@@ -327,15 +328,6 @@ def _targets(task: Task) -> Iterator[Tensor]:
         return
     for batch in task.ordered(BATCH):
         yield batch.y
-
-
-def units(task: Task) -> float:
-    """What to take off a log density of standardised targets for that of the user's: N Σ log scale/η."""
-    targets = task.data.scaling.targets
-    if targets is None:
-        return 0.0
-    shape = next(task.ordered(1)).y[0].shape
-    return task.data.n * float(targets.scale.log().expand(shape).sum()) / task.temperature
 
 
 def subsample(batch: Batch, most: int) -> Batch:
