@@ -27,16 +27,16 @@ FOLDS, FOLD = 5, 0.2  # folds of small data under a small network, and the share
 SMALL = 20_000  # weights up to which thirty networks side by side take a step in the time of some three to eight
 ENOUGH = 1000  # held-out examples that need no further folds
 TIE = 1.0  # nats, of all held-out examples together, that are no reason for a wider prior
-LR = 0.03  # of Adam, three times that of a fit: the way to a mode is short
+LR, BATCH = 0.03, 128  # of Adam; larger than those of a fit, to come near the modes in fewer steps
 
 
 def settle(task: Task, plan: Plan, seed: int) -> Tree:
     """The scale of the prior, what it beat and what that cost: plain data, the same in all processes.
 
-    ``scale``: the standard deviation of weights in units of 1/√fan-in, and of biases: the narrowest under which what was
-    held out is as probable as under the best, but for a nat. None: nothing was settled, and ``why`` says why not.
-    ``held_out_nll``: the mean of each scale that was tried. ``networks``: how many were trained for it, all of them for
-    ``steps`` steps.
+    ``scale``: the standard deviation of weights in units of 1/√fan-in, and of biases: the narrowest under which what
+    was held out is as probable as under the best, but for a nat. None: nothing was settled, and ``why`` says why not.
+    ``held_out_nll``: the mean of each scale that was tried. ``networks``: how many were trained for it, all of them
+    for ``steps`` steps.
     """
     steps = min(LONGEST, plan.steps // len(SCALES))
     why = None
@@ -48,9 +48,9 @@ def settle(task: Task, plan: Plan, seed: int) -> Tree:
         why = f"of {task.data.n} examples none can be held out for it: of {ROWS} or more they can"
     if why is not None:
         return {"scale": None, "why": why}
-    folds = FOLDS if _is_small(task) else 1
+    folds, size = (FOLDS, max(BATCH, plan.batch_size)) if _is_small(task) else (1, plan.batch_size)
     try:
-        found = _held_out_nll(task, Plan(1, steps, plan.batch_size), folds, seed)
+        found = _held_out_nll(task, Plan(1, steps, size), folds, seed)
     except (ValueError, MemoryError, FloatingPointError) as error:  # no fresh start, no room for them, nothing finite
         return {"scale": None, "why": str(error)}
     held_out = task.data.n * folds * FOLD
