@@ -36,6 +36,7 @@ class BBB(Method):
 
     name: ClassVar[str] = "bbb"
     summary: ClassVar[str] = "a mean-field Gaussian by Bayes by Backprop"
+    weighs: ClassVar[bool] = True
     lr: float | None = None
     sigma_lr_ratio: float = 3.0
     initial_std: float | str = 0.02
@@ -112,7 +113,7 @@ class VariationalLearner(GradientLearner):
         return torch.stack(losses).mean(), {name: torch.stack(values).mean() for name, values in logged.items()}
 
     def _draw(self, batch: Batch, share: float) -> tuple[Tensor, Logs]:
-        nll = self.task.nll(self.task.outputs(self.network, batch.x), batch.y, self.likelihood)
+        nll = self.task.nll(self.task.outputs(self.network, batch.x), batch.y, self.likelihood, batch.weight)
         loss, divergence = self.network.terms(nll, share * self.task.weight)
         logs = {"loss": loss.detach(), "nll": nll.detach(), "penalty": self.task.weight * divergence.detach()}
         if self.method.by_layer:

@@ -37,6 +37,7 @@ class Ensemble(Method):
 
     name: ClassVar[str] = "ensemble"
     summary: ClassVar[str] = "several networks from independent starts"
+    weighs: ClassVar[bool] = True
     members: int = 5
     base: Method = field(default_factory=MAP)
 

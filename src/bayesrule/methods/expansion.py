@@ -175,8 +175,7 @@ class Expansion:
         """−Σ log p(y|f)/η of one batch after the other; BatchNorm's statistics stay, as they do in the curvature."""
         evaluated = modules.shell(network).eval()  # the same tensors, but the network itself stays in training mode
         for batch in self.task.ordered(BATCH):
-            nll = self.task.nll(modules.call(evaluated, batch.x), batch.y, self.likelihood)
-            yield nll * len(batch.y) / self.task.temperature
+            yield self.task.total_nll(modules.call(evaluated, batch.x), batch, self.likelihood) / self.task.temperature
 
     @torch.no_grad()
     def _pull(self, network: nn.Module) -> tuple[Tensor, Tensor]:
@@ -274,7 +273,8 @@ def _deviations(slope: Tensor, step: Tensor) -> float:
 
 def _log_prob(posterior: Posterior, held: Batch) -> float:
     """Of all held-out examples together; several targets of one example count as one, being far from independent."""
-    return float(per_example(posterior.predict(held.x).log_prob(held.y).double()).sum())
+    each = per_example(posterior.predict(held.x).log_prob(held.y).double())
+    return float((each if held.weight is None else each * held.weight.to(each)).sum())
 
 
 def check_prior(prior: Prior, parameters: Mapping[str, Tensor], grouping: Grouping | None) -> None:
@@ -311,23 +311,24 @@ def scatter(likelihood: Likelihood, found: Curvature, task: Task) -> Scatter:
     """What of the loss depends on the noise, if that is to be learnt."""
     if not likelihood.unknowns():
         return Scatter(found.loss)
-    perfect, numbers = 0.0, 0
-    for y in _targets(task):
+    perfect, numbers = 0.0, 0.0
+    for y, weight in _targets(task):
         peak = likelihood.peak(y.double())
         if peak is None:  # no factor on the variance tells how the loss depends on the noise: it stays as learnt
             return Scatter(found.loss)
-        perfect -= float(peak.sum())
-        numbers += y.numel()
+        count = torch.ones_like(peak) if weight is None else weight.to(peak)
+        perfect -= float((count * peak).sum())
+        numbers += float(count.sum()) * y[0].numel()
     return Scatter(found.loss, found.loss - perfect, numbers)
 
 
-def _targets(task: Task) -> Iterator[Tensor]:
-    """All training targets, in parts."""
+def _targets(task: Task) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """All training targets and their weights, in parts."""
     if isinstance(task.data, Arrays):
-        yield task.data.y
+        yield task.data.y, task.data.weight
         return
     for batch in task.ordered(BATCH):
-        yield batch.y
+        yield batch.y, batch.weight
 
 
 def units(task: Task) -> float:
@@ -336,10 +337,10 @@ def units(task: Task) -> float:
     if targets is None:
         return 0.0
     shape = next(task.ordered(1)).y[0].shape
-    return task.data.n * float(targets.scale.log().expand(shape).sum()) / task.temperature
+    return task.data.total * float(targets.scale.log().expand(shape).sum()) / task.temperature
 
 
 def subsample(batch: Batch, most: int) -> Batch:
     """At most so many examples of a batch, any of them, the same every time."""
     index = torch.randperm(len(batch.y), generator=torch.Generator().manual_seed(0))[:most].to(batch.y.device)
-    return Batch(inputs.take(batch.x, index), batch.y[index])
+    return Batch(inputs.take(batch.x, index), batch.y[index], None if batch.weight is None else batch.weight[index])

@@ -78,6 +78,7 @@ class Laplace(Method):
 
     name: ClassVar[str] = "laplace"
     summary: ClassVar[str] = "a Gaussian about the mode, as wide as the loss is flat"
+    weighs: ClassVar[bool] = True
     post_hoc: ClassVar[bool] = True
     subset: str | tuple[str, ...] | None = None
     structure: str | None = None
@@ -130,6 +131,11 @@ class Laplace(Method):
         asked = self.tune in ("evidence", "held-out") or (self.tune_every and not task.prior.learnt)
         check_prior(task.prior, task.parameters(), cast(Grouping, self.precision) if asked else None)
         method, needed = self._settled(task)
+        if task.data.weight is not None and method.structure == "kronecker":
+            raise ValueError(
+                "structure must be 'dense', 'diagonal' or 'lowrank' for weighted examples, not 'kronecker', whose factors "
+                "have no weights: say which"
+            )
         if plan.epochs == 0:
             needed = replace(needed, before=_of_a_look(task))
         needed.check(min(BATCH, task.data.n), task.device)
@@ -164,6 +170,8 @@ class Laplace(Method):
     def _candidates(self, task: Task) -> list[tuple[Subset, StructureName]]:
         """Subsets and structures to choose from, the best first."""
         structures = BY_COST if self.structure is None else (cast(StructureName, self.structure),)
+        if self.structure is None and task.data.weight is not None:
+            structures = ("dense", "diagonal")  # Kronecker factors have no weights
         if self.subset is not None:
             return [(self.subset, structure) for structure in structures]
         if sum(p.numel() for p in task.parameters().values()) > FEW:
@@ -312,10 +320,9 @@ class LaplaceLearner(Learner):
     def _expansion(self, network: nn.Module, likelihood: Likelihood, prior: Prior | None = None) -> Expansion:
         """The loss about a network's weights, over all training data; sampled labels are the same in all processes."""
         method, task = self.method, self.base.task
-        batches = ((batch.x, batch.y) for batch in task.ordered(BATCH))
         found = curvature(
             network,
-            batches,
+            task.ordered(BATCH),
             likelihood,
             cast(StructureName, method.structure),
             self._subset,
