@@ -86,7 +86,8 @@ class Task:
             first = data.y[: len(outputs)].to(outputs.device)
         else:
             first = chosen.check(outputs, batch.y)
-        chosen = chosen.matched(outputs, first)
+        weight = None if batch.weight is None or not bool(batch.weight.any()) else batch.weight
+        chosen = chosen.matched(outputs, first, weight)
         _advise_scaling(batch, data, chosen)
         if isinstance(chosen, likelihoods.Categorical):
             _advise_logits(outputs)

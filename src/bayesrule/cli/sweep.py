@@ -71,6 +71,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Search, show, write."""
     settings = RunSettings.of(args)
+    if settings.weights is not None:
+        raise ValueError("--weights is for fit and compare: search without weights, and weigh the fit that follows")
     method = fields.method(settings.method, settings.set)
     ranges = _ranges(method, settings, args)
     name = args.name or f"{sources.name_of(settings.data)}-{settings.method}"

@@ -88,7 +88,9 @@ def curvature(
         if run is None:
             run = _Sums(model, batch.x, likelihood, structure, rank, subset)
         if batch.weight is not None and structure == "kronecker":
-            raise ValueError("structure must be 'dense', 'diagonal' or 'lowrank' for weighted examples, not 'kronecker'")
+            raise ValueError(
+                "structure must be 'dense', 'diagonal' or 'lowrank' for weighted examples, not 'kronecker'"
+            )
         run.add(batch, labels, samples, generator)
     if run is None:
         raise ValueError("batches must hold at least one pair (x, y): got none; a generator can be gone through once")
