@@ -160,7 +160,7 @@ def test_methods_priors_widths_and_lengths_are_searched(bayesrule, as_json, tmp_
 
 
 def test_the_method_is_that_of_fit():
-    assert sweeps.search.USUAL == inspect.signature(br.fit).parameters["method"].default
+    assert inspect.signature(br.fit).parameters["method"].default == sweeps.search.USUAL
     settings = RunSettings.of(parser().parse_args(["sweep", "houses.csv"]))
     assert settings.method == "auto"
 

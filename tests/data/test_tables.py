@@ -273,7 +273,7 @@ def test_excel_writes_dates_as_numbers_of_days(tmp_path):
     serial = (days - pd.Timestamp("1899-12-30")).dt.days
     frame = pd.DataFrame({"Order Date": serial, "amount": serial, "y": np.random.default_rng(0).random(30)})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    split, schema = load_table(tmp_path / "t.csv", "y")
+    _, schema = load_table(tmp_path / "t.csv", "y")
     assert "column 'Order Date' is read as dates, which Excel writes as numbers of days" in schema.notes
     assert "amount: sine of year" not in schema.features
     plain = Schema.learn(frame.assign(**{"Order Date": days}), "y")

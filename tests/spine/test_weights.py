@@ -41,12 +41,8 @@ def both(method, likelihood, **settings):
 @pytest.mark.parametrize("likelihood", TARGETS)
 def test_the_mode_is_that_of_repeated_rows(likelihood):
     weighted, repeated = both("map", likelihood)
-    torch.testing.assert_close(
-        weighted.predict(X).log_prob(TARGETS[likelihood]),
-        repeated.predict(X).log_prob(TARGETS[likelihood]),
-        rtol=1e-4,
-        atol=1e-4,
-    )
+    found, wanted = (posterior.predict(X).log_prob(TARGETS[likelihood]) for posterior in (weighted, repeated))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     assert weighted.info["diagnostics"]["converged"]
 
 

@@ -247,8 +247,8 @@ def _weights(frame: pd.DataFrame, name: str) -> torch.Tensor:
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(
-            f"weights {name!r} must be numbers from 0 up, got {cell(column, row)!r} in {place(column, row)}: mend it, or "
-            "give 0 to a row that does not count"
+            f"weights {name!r} must be numbers from 0 up, got {cell(column, row)!r} in {place(column, row)}: mend it, "
+            "or give 0 to a row that does not count"
         )
     return torch.from_numpy(values)
 

@@ -307,7 +307,7 @@ class AutoLearner(GradientLearner):
         return [candidate.name for candidate in self.candidates] if self.candidates else ["the prior given"]
 
     def _unseen(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Outputs [C, n, ...] of every candidate at held-out examples, by networks that have not seen them; y; weights."""
+        """Outputs [C, n, ...] of every candidate at examples that its networks have not seen, y and weights there."""
         assert isinstance(self.task.data, Arrays)
         module = modules.shell(self.module).eval()
         states = self._states()

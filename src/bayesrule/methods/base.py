@@ -114,11 +114,11 @@ def check_weighted(method: Method) -> None:
     """Refuse weights of examples that a method, or one within it, would not look at."""
     if not method.weighs:
         raise ValueError(
-            f"{method.name} does not know weights of examples, train=(X, y, weight): leave them out, or take method 'map', "
-            "'ensemble', 'laplace', 'ivon' or 'auto'"
+            f"{method.name} does not know weights of examples, train=(X, y, weight): leave them out, or take method "
+            "'map', 'ensemble', 'laplace', 'ivon' or 'auto'"
         )
-    for field in dataclasses.fields(method):  # type: ignore[arg-type]
-        if isinstance(inner := getattr(method, field.name), Method):
+    for part in dataclasses.fields(method):  # type: ignore[arg-type]
+        if isinstance(inner := getattr(method, part.name), Method):
             check_weighted(inner)
 
 

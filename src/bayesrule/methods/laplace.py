@@ -133,8 +133,8 @@ class Laplace(Method):
         method, needed = self._settled(task)
         if task.data.weight is not None and method.structure == "kronecker":
             raise ValueError(
-                "structure must be 'dense', 'diagonal' or 'lowrank' for weighted examples, not 'kronecker', whose factors "
-                "have no weights: say which"
+                "structure must be 'dense', 'diagonal' or 'lowrank' for weighted examples, not 'kronecker', whose "
+                "factors have no weights: say which"
             )
         if plan.epochs == 0:
             needed = replace(needed, before=_of_a_look(task))
