@@ -36,7 +36,7 @@ SHORT = {"method": br.methods.MAP(), "hidden": (20,), "epochs": 12}
 def run(check, estimator):
     """A check; the one on weights, as scikit-learn runs it on its own networks, without batches, which are random."""
     if check.func.__name__ == "check_sample_weight_equivalence_on_dense_data":
-        estimator = estimator.set_params(**SHORT, batch_size=1000)
+        estimator = clone(estimator).set_params(**SHORT, batch_size=1000)
     check(estimator)
 
 
