@@ -142,9 +142,9 @@ class Space:
                 except ValueError as error:
                     refused[key] = error
             self.each[name] = Space(own, method) if own else method
-        for key, error in refused.items():
+        for key, why in refused.items():
             if key not in self.knobs:
-                raise error
+                raise why
 
     def draw(self, choose: Callable[[str, Range], Value]) -> dict[str, Value]:
         """A setting for each key that applies, one after the other, the method and the optimiser first."""
