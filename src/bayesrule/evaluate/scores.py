@@ -116,7 +116,7 @@ def scored(statistics: Mapping[str, Statistic], sizes: Sequence[int], bootstrap:
     chunks: dict[str, list[Tensor]] = {name: [] for name in statistics}
     for start in range(0, bootstrap, rows):
         weights = room[: bootstrap - start]
-        for own, drawn in zip(weights.split(list(sizes), 1), numbers, strict=True):
+        for own, drawn in zip(torch.split(weights, list(sizes), 1), numbers, strict=True):
             _resample(own, drawn[: len(own)], generator)
         for name, statistic in statistics.items():
             chunks[name].append(statistic(weights))

@@ -106,7 +106,7 @@ def _held_out_nll(task: Task, plan: Plan, folds: int, seed: int) -> dict[float, 
     with seeds.untouched(task.device):
         noise.seed(mixed(seed), mixed(seed, 1 + rank))
         learner = AutoLearner(Auto(networks=1, lr=LR), task, plan, noise, candidates, fold)
-        _start_alike(learner.stack, folds)
+        _start_alike(learner.network, folds)
         for _ in range(plan.steps):
             learner.step(batch)
         told = learner.conclude(None).info["diagnostics"]["candidates"]
