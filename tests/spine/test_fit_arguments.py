@@ -109,6 +109,16 @@ def test_progress_of_a_resumed_fit(capsys, tmp_path):
     assert capsys.readouterr().err.startswith("map: epoch 2 of 2, NLL ")
 
 
+def test_lines_of_progress_say_how_much_time_is_left(capsys, monkeypatch):
+    clock = iter(range(0, 1000, 10))  # seconds at each look
+    monkeypatch.setattr("bayesrule.training.progress.time.monotonic", lambda: next(clock))
+    with br.training.progress.shown("map") as tell:
+        for step in (5, 6, 7):  # resumed after four of ten steps
+            tell(br.training.Progress(step, 10, 0, 1, False, {"loss": 1.0}, []))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("NLL 1")[2] for line in lines] == [", 50 s left", ", 40 s left", ", 30 s left"]
+
+
 def test_progress_on_a_terminal_is_a_bar(capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     br.fit(mlp(), (X, Y), MAP(), epochs=2, progress=True)

@@ -39,6 +39,7 @@ class Ensemble(Method):
 
     name: ClassVar[str] = "ensemble"
     summary: ClassVar[str] = "several networks: one from the module's own weights, the others from new ones"
+    weighs: ClassVar[bool] = True
     members: int = 5
     base: Method = field(default_factory=MAP)
 

@@ -15,7 +15,8 @@ from bayesrule import modules, priors, processes, seeds
 from bayesrule.data import Arrays, splits
 from bayesrule.files import Tree
 from bayesrule.methods import Noise, Plan
-from bayesrule.methods.auto import Auto, AutoLearner, Candidate
+from bayesrule.methods.auto import Auto, AutoLearner
+from bayesrule.methods.candidates import Candidate
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
 
@@ -105,7 +106,7 @@ def _held_out_nll(task: Task, plan: Plan, folds: int, seed: int) -> dict[float, 
     with seeds.untouched(task.device):
         noise.seed(mixed(seed), mixed(seed, 1 + rank))
         learner = AutoLearner(Auto(networks=1, lr=LR), task, plan, noise, candidates, fold)
-        _start_alike(learner.stack, folds)
+        _start_alike(learner.network, folds)
         for _ in range(plan.steps):
             learner.step(batch)
         told = learner.conclude(None).info["diagnostics"]["candidates"]
