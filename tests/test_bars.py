@@ -42,7 +42,8 @@ def test_digits_at_the_first_try(method):
     assert scores_on_digits(method)["accuracy"] >= 0.96
 
 
-@pytest.mark.parametrize("method", ["swag", pytest.param("ensemble", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["swag", "ensemble"])
 def test_averages_know_more_of_digits_than_one_network(method):
     """Than one that was trained as long: where the length is left open, `map` goes on to its mode, as `swag` cannot."""
     usual = 45  # epochs for 2000 steps of 32

@@ -232,7 +232,8 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
-        batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
+        batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
+            on.
         random_state: a whole number for the same result each time.
         device: ``"auto"`` for a GPU if there is one, or a name such as ``"cuda"``; None: the model's own, else the CPU.
         class_weight: how many times the rows of each class count, as a dict; ``"balanced"``: all classes alike. The
@@ -333,7 +334,8 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
-        batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
+        batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
+            on.
         random_state: a whole number for the same result each time.
         device: ``"auto"`` for a GPU if there is one, or a name such as ``"cuda"``; None: the model's own, else the CPU.
 

@@ -163,9 +163,12 @@ NOISY = X[:, 0] + 0.3 * torch.randn(len(X), generator=torch.Generator().manual_s
 
 
 @pytest.mark.parametrize(("outputs", "y"), [(3, Y), (1, (X[:, 0] > 0).float()), (1, NOISY)], ids=["c", "b", "r"])
-def test_an_ensemble_that_throws_training_away_says_so(outputs, y):
+def test_an_ensemble_says_what_becomes_of_trained_weights(outputs, y):
     network = trained(outputs, (X, y))
-    with pytest.warns(UserWarning, match="starts each member from weights drawn anew: its training is lost"):
-        br.fit(network, (X, y), Ensemble(2), epochs=100)
+    with pytest.warns(
+        UserWarning, match="the first member of the ensemble goes on from it, but the other 1 start from"
+    ):
+        posterior = br.fit(network, (X, y), Ensemble(2), epochs=100)
+    assert posterior.info["diagnostics"]["starts"] == ["the module's own weights", "drawn anew"]
     for seed in range(20):  # weights drawn at random are no training, and a warning is an error here
         br.fit(mlp(outputs, seed=seed), (X, y), Ensemble(1), epochs=1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from bayesrule.data import NAMES, Kind
+from bayesrule.data import NAMES, TABLES, Kind
 from bayesrule.data.reading import ending
 from bayesrule.files import FileError
 from bayesrule.models import choose_device
@@ -78,7 +78,7 @@ def default_method(data: str) -> str:
     >>> default_method("houses.csv"), default_method("uci/concrete"), default_method("mnist")
     ('auto', 'auto', 'ensemble')
     """
-    return "auto" if is_table(data) or data.startswith("uci/") else "ensemble"
+    return "auto" if is_table(data) or data in TABLES else "ensemble"
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
@@ -159,13 +159,18 @@ def where_data(parser: argparse.ArgumentParser) -> None:
 
 def about_training(parser: argparse.ArgumentParser) -> None:
     """How to train."""
-    _option(parser, "--epochs", type=int, metavar="N", help="passes over the data (enough for 2000 steps, at least 10)")
-    _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (8 to 32, or 128 from 10 000 rows)")
-    _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of a fully connected network")
+    about_effort(parser)
+    _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (8 to 32; 128 or 512 of many rows)")
     _option(parser, "--likelihood", metavar="NAME", help="p(y|f): categorical, gaussian, …; fit: auto for numbers")
     _option(parser, "--prior", metavar="SCALE", help="a standard deviation of weights, or fan-in, glorot, kaiming")
     _option(parser, "--temperature", type=float, metavar="T", help="below 1 the prior counts less (1)")
     _option(parser, "--set", action="append", metavar="FIELD=VALUE", help="a field of the method, such as rank=10")
+
+
+def about_effort(parser: argparse.ArgumentParser) -> None:
+    """How large a network, how long to train it, and where."""
+    _option(parser, "--epochs", type=int, metavar="N", help="passes over the data (enough for 2000 steps, at least 10)")
+    _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of a fully connected network")
     _option(parser, "--threads", type=int, metavar="N", help="1 is quickest for small networks (1)")
     device(parser)
 

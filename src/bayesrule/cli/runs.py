@@ -108,17 +108,17 @@ class Run:
         plain = json.loads(json.dumps(plain))  # as it will be read: lists for tuples
         write_atomically(folder / "run.json", json.dumps(plain | {"sha256": checksum(plain)}, indent=2))
 
-    def train(self, split: Split, folder: Folder | None, method: Method | None) -> Posterior:
+    def train(self, split: Split, folder: Folder | None, method: Method | None, val: float | None = None) -> Posterior:
         """The posterior: fitted anew by a method, or, with None, from where the directory stands.
 
-        A directory is one that holds no other run: whoever calls has made sure of that.
+        A directory is one that holds no other run: whoever calls has made sure of that. ``val``: as for `fit`.
         """
         if folder is None or processes.rank():
-            return self._train(split, folder, method)
+            return self._train(split, folder, method, val)
         with folder.held():
-            return self._train(split, folder, method)
+            return self._train(split, folder, method, val)
 
-    def _train(self, split: Split, folder: Folder | None, method: Method | None) -> Posterior:
+    def _train(self, split: Split, folder: Folder | None, method: Method | None, val: float | None) -> Posterior:
         asked = self.settings
         network = build(self.model, asked.seed, asked.device)
         data: Any = split.train if split.weight is None else (*split.train, split.weight)
@@ -142,8 +142,8 @@ class Run:
                     asked.epochs,
                     asked.batch_size,
                     asked.seed,
-                    val=HELD_OUT if callbacks else None,
-                    callbacks=callbacks,
+                    HELD_OUT if callbacks and val is None else val,
+                    callbacks,
                     out=folder,
                     progress=True,
                 )

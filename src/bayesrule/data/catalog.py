@@ -47,6 +47,7 @@ CIFAR10_WHAT = "photographs of ten kinds of things, 32 x 32"
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 UCI = {f"uci/{name}": f"UCI_Datasets/{folder}/data" for name, folder in uci.FOLDERS.items()}
 NAMES = (*embedded.SPLITS, *PICTURES, "cifar10", *UCI)
+TABLES = ("diabetes", *UCI)  # whose inputs are columns
 
 
 class CatalogEntry(NamedTuple):

@@ -47,11 +47,13 @@ class Needs:
 
     ``held_out``: whether data beside those of the training are of no use (``"none"``), are held out if enough examples
     can be spared (``"optional"``), or cannot be done without (``"required"``). ``full_batch``: whether every step has
-    to see all data.
+    to see all data. ``prior``: whether it matters how wide the prior is, so that this is to be settled where nobody
+    says.
     """
 
     held_out: Literal["none", "optional", "required"]
     full_batch: bool = False
+    prior: bool = True
 
 
 class Learner(ABC):

@@ -21,7 +21,7 @@ from bayesrule.posteriors import Gaussian, Linearised, Posterior, match
 from bayesrule.predictions import per_example
 from bayesrule.priors import Prior, Structured
 from bayesrule.structures import Structure
-from bayesrule.task import Task
+from bayesrule.task import Task, units
 
 WEIGHTS = "weights"
 LOG_NOISE = "log_noise"  # the unknown of likelihoods that is the log of a deviation
@@ -229,7 +229,8 @@ class Expansion:
         about = context(
             self.task,
             renoised(self.likelihood, tuning),
-            log_evidence=float(self.evidence.log(tuning)) - units(self.task),
+            log_evidence=float(self.evidence.log(tuning))
+            - self.task.data.total * units(self.task) / self.task.temperature,
             prior_scale=self.evidence.prior_scales(tuning),
             spread=spread,
             off_mode=self._off_mode_under(tuning, precision),
@@ -329,15 +330,6 @@ def _targets(task: Task) -> Iterator[tuple[Tensor, Tensor | None]]:
         return
     for batch in task.ordered(BATCH):
         yield batch.y, batch.weight
-
-
-def units(task: Task) -> float:
-    """What to take off a log density of standardised targets for that of the user's: N Σ log scale/η."""
-    targets = task.data.scaling.targets
-    if targets is None:
-        return 0.0
-    shape = next(task.ordered(1)).y[0].shape
-    return task.data.total * float(targets.scale.log().expand(shape).sum()) / task.temperature
 
 
 def subsample(batch: Batch, most: int) -> Batch:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor, nn
 
 from bayesrule import modules
 from bayesrule.data import Batch
-from bayesrule.methods.base import Logs, Method, Plan, context
+from bayesrule.methods.base import Logs, Method, Needs, Plan, context
 from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.methods.mode import FEWEST, Mode, approach, has_mode, passes
 from bayesrule.optim import Group
@@ -55,6 +55,10 @@ class MLE(Method):
         if task.prior.learnt:
             raise ValueError("mle has no prior, and would forget what the posterior knows: take method 'map'")
         return PointLearner(task.with_prior(Flat()), plan, Group(lr=self.lr))
+
+    def needs(self, task: Task, epochs: int) -> Needs:
+        """As of any method, but no prior."""
+        return replace(super().needs(task, epochs), prior=False)
 
 
 class PointLearner(GradientLearner):

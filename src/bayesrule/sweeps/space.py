@@ -142,9 +142,9 @@ class Space:
                 except ValueError as error:
                     refused[key] = error
             self.each[name] = Space(own, method) if own else method
-        for key, why in refused.items():
+        for key, reason in refused.items():
             if key not in self.knobs:
-                raise why
+                raise reason
 
     def draw(self, choose: Callable[[str, Range], Value]) -> dict[str, Value]:
         """A setting for each key that applies, one after the other, the method and the optimiser first."""

@@ -29,7 +29,7 @@ from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
-from bayesrule.training import together
+from bayesrule.training import belief, together
 from bayesrule.training.alone import check_alone
 from bayesrule.training.callbacks import Callback, LazyLogs, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
@@ -38,7 +38,7 @@ from bayesrule.training.past import continue_from
 from bayesrule.training.progress import shown
 from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs
 
-START, ORDER, NOISE, END, HELD, SHARED = range(6)  # what a seed is for
+START, ORDER, NOISE, END, HELD, SHARED, BELIEF = range(7)  # what a seed is for
 READ_EVERY = 1000  # steps after which logs on a device are read, however long the epoch
 
 
@@ -80,7 +80,8 @@ def fit(
         epochs: passes over the data; None: enough for 2000 steps, and at least 10, and of few data point methods go
             on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is trained already, and taken
             as it is.
-        batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
+        batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
+            on.
         seed: the same seed gives the same posterior.
         val: held-out ``(X, y)`` in the user's units, or the share of the training data to hold out: ``val_nll`` is
             logged after each epoch, and what is unknown of the likelihood, such as noise, is settled on it at the end.
@@ -155,6 +156,7 @@ class Loop:
     folder: Folder | None
     rank: int
     count: int  # of processes
+    settled: Tree | None  # how wide the prior is, where nobody said
     step: int = 0
     stop: bool = False
     unread: list[Logs] = field(default_factory=list)  # of the last steps, on the device still
@@ -170,8 +172,9 @@ class Loop:
         val: Any,
         callbacks: Sequence[Callback],
         folder: Folder | None,
+        settled: Tree | None = None,
     ) -> Loop:
-        """Everything checked, the method started."""
+        """Everything checked, the prior settled if it is open and no checkpoint knows it, the method started."""
         many = processes.count()
         model = modules.picking(model, settings.output)
         fingerprints: dict[str, str | None] = {"data": None, "val": None}
@@ -197,12 +200,16 @@ class Loop:
             )
         if plan.epochs and task.data.smallest(size) <= many:  # where it is shared, none is left without an example
             check_alone(task)
-        noise = Noise.on(task.device)
         rank, seed = processes.rank(), settings.seed
+        if settings.prior is None and plan.steps and needs.prior:
+            settled = settled or belief.settle(task, plan, mixed(seed, BELIEF))
+            if settled["scale"] is not None:
+                task = task.with_prior(belief.prior(task.model, settled["scale"]))
+        noise = Noise.on(task.device)
         with seeds.untouched(task.device):
             noise.seed(mixed(seed, START), mixed(seed, START, 1 + rank))
             learner = settings.method.start(task, plan, noise)
-        return cls(task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many)
+        return cls(task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many, settled)
 
     def go(self) -> Posterior:
         """All epochs that are left, then the posterior."""
@@ -324,6 +331,7 @@ class Loop:
                 "frozen": modules.digests(modules.frozen(self.task.model)),
                 "learner": learner,
                 "processes": self.count,
+                "settled": self.settled,
                 "step": self.step,
                 "stop": self.stop,
                 "sums": self.sums,
@@ -340,11 +348,13 @@ class Loop:
 
     def _story(self) -> dict[str, Any]:
         """How the posterior came about; of a prior that earlier data have taught, which is large, the name alone."""
-        belief = self.task.belief
-        if belief is not None and belief.learnt:
-            prior: Tree = {"name": belief.name, "fields": {}}
+        believed = self.task.belief
+        if believed is not None and believed.learnt:
+            prior: Tree = {"name": believed.name, "fields": {}}
         else:
-            prior = naming.to_spec(belief)
+            prior = naming.to_spec(believed)
+        if self.settled is not None:
+            prior = prior | {"settled": self.settled}
         return {
             **self.settings.state(),
             **self.fingerprints,

@@ -70,11 +70,13 @@ class FitSettings:
 
 
 def default_batch_size(n: int) -> int:
-    """A tenth of the data, from 8 to 32; 128 where there are 10 000 examples or more.
+    """A tenth of the data, from 8 to 32; 128 where there are 10 000 examples or more, and 512 from 100 000 on.
 
-    >>> [default_batch_size(n) for n in (20, 200, 2000, 60_000)]
-    [8, 20, 32, 128]
+    >>> [default_batch_size(n) for n in (20, 200, 2000, 60_000, 200_000)]
+    [8, 20, 32, 128, 512]
     """
+    if n >= 100_000:  # ten epochs are 2000 steps and more still, and a step of few examples leaves the machine idle
+        return 512
     if n >= 10_000:
         return 128
     return min(max(n // 10, 8), 32)
