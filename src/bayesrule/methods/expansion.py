@@ -17,7 +17,7 @@ from bayesrule.data import Arrays, Batch, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import context
 from bayesrule.modules import Parameters
-from bayesrule.posteriors import Gaussian, Linearised, Posterior, match
+from bayesrule.posteriors import Context, Gaussian, Linearised, Posterior, match
 from bayesrule.predictions import per_example
 from bayesrule.priors import Prior, Structured
 from bayesrule.structures import Structure
@@ -225,7 +225,7 @@ class Expansion:
         ``spread``: a factor on its covariance that was chosen by predictions of held-out data. It says how sure to be,
         not what was believed of the weights, so that a prior for other data is to do without it.
         """
-        mean, precision = modules.copies(self.weights), self._precision(tuning)
+        precision = self._precision(tuning)
         about = context(
             self.task,
             renoised(self.likelihood, tuning),
@@ -237,6 +237,11 @@ class Expansion:
             fallbacks=dict(self.found.fallbacks),
             **self.choice,
         )
+        return self.gaussian(precision, spread, about)
+
+    def gaussian(self, precision: Structure, spread: float, about: Context) -> Posterior:
+        """The Gaussian of a precision about the network's weights, ``spread`` times as wide as that in its variances."""
+        mean = modules.copies(self.weights)
         rest = {name: p for name, p in modules.parameters(self.network).items() if name not in self.weights}
         fixed = modules.copies(rest | dict(self.network.named_buffers()))
         beside = Structured(*self.prior.gaussian(rest)) if rest else None  # what the subset leaves out keeps its prior
@@ -336,3 +341,24 @@ def subsample(batch: Batch, most: int) -> Batch:
     """At most so many examples of a batch, any of them, the same every time."""
     index = torch.randperm(len(batch.y), generator=torch.Generator().manual_seed(0))[:most].to(batch.y.device)
     return Batch(inputs.take(batch.x, index), batch.y[index], None if batch.weight is None else batch.weight[index])
+
+
+def some_of(task: Task, most: int) -> Batch:
+    """At most so many training examples, any of them, the same every time; in the network's units."""
+    order = torch.randperm(task.data.n, generator=torch.Generator().manual_seed(0))[:most]
+    if isinstance(task.data, Arrays):
+        return next(task.data.take(order).ordered(len(order))).to(task.device)
+    chosen = torch.zeros(task.data.n, dtype=torch.bool)
+    chosen[order] = True
+    parts, start = list[Batch](), 0
+    for batch in task.ordered(BATCH):  # behind a loader there is no other way to some than through all
+        index = chosen[start : start + len(batch.y)].nonzero()[:, 0].to(batch.y.device)
+        start += len(batch.y)
+        parts.append(Batch(inputs.take(batch.x, index), batch.y[index]))
+    return Batch(inputs.join([part.x for part in parts]), torch.cat([part.y for part in parts]))
+
+
+def in_parts(batch: Batch, size: int) -> Iterator[Batch]:
+    """A batch in smaller ones."""
+    for rows in torch.split(torch.arange(len(batch.y), device=batch.y.device), size):
+        yield Batch(inputs.take(batch.x, rows), batch.y[rows], None if batch.weight is None else batch.weight[rows])

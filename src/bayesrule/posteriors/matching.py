@@ -53,7 +53,10 @@ def settled(likelihood: Likelihood, outputs: Tensor, y: Tensor, weight: Tensor |
 
 
 def most_probable(likelihood: Likelihood, log_prob: Callable[[Likelihood], Tensor]) -> Likelihood:
-    """A likelihood like this one with the unknowns that maximise the mean of ``log_prob``, by L-BFGS."""
+    """A likelihood like this one with the unknowns that maximise the mean of ``log_prob``, by L-BFGS.
+
+    The likelihood itself where there is no maximum: outputs that meet every target want no noise at all.
+    """
     first = likelihood.unknowns()
     if not first:
         return likelihood
@@ -68,4 +71,9 @@ def most_probable(likelihood: Likelihood, log_prob: Callable[[Likelihood], Tenso
         return value
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
-    return likelihood.with_unknowns({name: u.detach().to(first[name].dtype) for name, u in unknowns.items()})
+    found = likelihood.with_unknowns({name: u.detach().to(first[name].dtype) for name, u in unknowns.items()})
+    try:
+        found.verify()
+    except ValueError:
+        return likelihood
+    return found

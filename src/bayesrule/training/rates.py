@@ -111,7 +111,9 @@ def _rising(learner: GradientLearner, low: float, high: float) -> list[Trained]:
     """All groups at rising rates, but for the unknowns of the likelihood, which are the last."""
     factor = high / learner.trained[0].lr
     weights = len(learner.trained) - bool(learner.unknowns)
-    rising = [each._replace(lr=factor * each.lr, schedule=Ramp(low / high)) for each in learner.trained[:weights]]
+    rising = [
+        each._replace(lr=factor * each.lr, schedule=Ramp(low / high), reach=None) for each in learner.trained[:weights]
+    ]
     return rising + learner.trained[weights:]
 
 
