@@ -106,7 +106,7 @@ def test_test_examples_are_never_seen(bayesrule, monkeypatch):
 
 
 def test_diverging_trials(as_json, bayesrule, tmp_path):
-    line = ("sweep", "moons", *SMALL, "--set", "optimizer=sgd", "--trials", "6")
+    line = ("sweep", "moons", *SMALL, "--method", "bbb", "--set", "optimizer=sgd", "--trials", "6")
     result = as_json(*line, "--space", "lr=1e-3:1e30:log", "--out", "a")
     failed = [trial for trial in result["trials"] if trial["failed"]]
     assert result["failed"] == len(failed) > 0
@@ -117,7 +117,7 @@ def test_diverging_trials(as_json, bayesrule, tmp_path):
 
 
 def test_the_picture(as_json, tmp_path, painted):
-    as_json("sweep", "moons", "--hidden", 8, "--epochs", 1, "--trials", 4, "--out", "a")
+    as_json("sweep", "moons", "--method", "bbb", "--hidden", 8, "--epochs", 1, "--trials", 4, "--out", "a")
     picture = imread(tmp_path / "a" / "landscapes.png")
     assert picture.shape[0] > 500
     assert picture.shape[1] > 500

@@ -26,12 +26,13 @@ from bayesrule.naming import unknown
 from bayesrule.posteriors import Posterior
 from bayesrule.posteriors import load as load_posterior
 from bayesrule.report import versions
-from bayesrule.training import Folder, fit, resume
+from bayesrule.training import EarlyStopping, Folder, fit, resume
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = "bayesrule-run/1"
+HELD_OUT = 0.1  # the share of the training examples that early stopping looks at
 
 
 class Rows(NamedTuple):
@@ -120,13 +121,14 @@ class Run:
     def _train(self, split: Split, folder: Folder | None, method: Method | None, val: float | None) -> Posterior:
         asked = self.settings
         network = build(self.model, asked.seed, asked.device)
-        data: Any = split.train
+        data: Any = split.train if split.weight is None else (*split.train, split.weight)
+        callbacks = [] if asked.early_stopping is None else [EarlyStopping(asked.early_stopping)]
         chosen = likelihoods.choose(asked.likelihood or likelihoods.usual(self.kind))
         if not split.image_shape:  # pixels are in [0, 1] already
             data = chosen.standardized(data)
         with threads(asked.threads):
             if method is None and folder is not None and not _fresh(folder):
-                return resume(folder, network, data, progress=True)
+                return resume(folder, network, data, callbacks=callbacks, progress=True)
             if folder is not None:
                 self.write(folder.path)  # before the first step, so that whatever is interrupted can be resumed
             try:
@@ -140,7 +142,8 @@ class Run:
                     asked.epochs,
                     asked.batch_size,
                     asked.seed,
-                    val,
+                    HELD_OUT if callbacks else val,
+                    callbacks,
                     out=folder,
                     progress=True,
                 )

@@ -36,7 +36,7 @@ from bayesrule.sweeps import Callback, Range, Space, Sweep, SweepProgress, Trial
 
 EPILOG = """examples:
   bayesrule sweep digits --trials 100 --jobs 2
-  bayesrule sweep moons --space lr=1e-4:1:log --space optimizer=adam,sgd --space momentum=0:0.99
+  bayesrule sweep moons --method bbb --space lr=1e-4:1:log --space optimizer=adam,sgd --space momentum=0:0.99
   bayesrule sweep houses.csv --target price --method swag --space rank=2:40:int --set lr=0.01
   bayesrule sweep houses.csv --target price --space method=map,swag --space prior=0.03:3:log --space width=8:128:int
   bayesrule sweep mnist --storage mysql://user@host/base --name mnist-bbb"""
@@ -71,6 +71,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Search, show, write."""
     settings = RunSettings.of(args)
+    if settings.weights is not None:
+        raise ValueError("--weights is for fit and compare: search without weights, and weigh the fit that follows")
     method = fields.method(settings.method, settings.set)
     ranges = _ranges(method, settings, args)
     name = args.name or f"{sources.name_of(settings.data)}-{settings.method}"

@@ -197,6 +197,7 @@ def load_table(
     schema: Schema | None = None,
     sep: str | None = None,
     without: Collection[str] = (),
+    weights: str | None = None,
 ) -> tuple[Split, Schema]:
     """A file as a `Split`, with the schema learnt on its training rows, or the one that is given.
 
@@ -210,9 +211,12 @@ def load_table(
         schema: How columns become inputs, if that is known.
         sep: What separates the columns, where the guess is wrong.
         without: Columns that are no inputs.
+        weights: A column that says how many times each training row counts; it is no input.
     """
     table = open_table(path, sep)
     frame, holes = known_rows(table.frame, target)
+    if weights is not None:
+        without = (*without, weights)
     if schema is not None:
         kind = schema.kind
     kind, said = _kind(frame[target], kind)
@@ -229,7 +233,24 @@ def load_table(
     what = f"{len(train)} + {len(held)} rows of {Path(path).name}, target {target!r}"
     if not isinstance(test, float | int):
         what = f"{len(train)} rows of {Path(path).name} and {len(held)} of {Path(test).name}, target {target!r}"
-    return Split(stem(path), kind, what, pairs[1], pairs[0], schema.classes, schema.features), schema
+    split = Split(stem(path), kind, what, pairs[1], pairs[0], schema.classes, schema.features)
+    return replace(split, weight=None if weights is None else _weights(train, weights)), schema
+
+
+def _weights(frame: pd.DataFrame, name: str) -> torch.Tensor:
+    """How many times each row counts."""
+    if name not in frame:
+        raise unknown("column of weights", name, frame.columns)
+    column = frame[name]
+    values = as_numbers(column)
+    bad = np.isnan(values) | (values < 0)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"weights {name!r} must be numbers from 0 up, got {cell(column, row)!r} in {place(column, row)}: mend it, "
+            "or give 0 to a row that does not count"
+        )
+    return torch.from_numpy(values)
 
 
 def known_rows(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[str]]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bayesrule.data import Kind
-from bayesrule.likelihoods.base import Likelihood, diagonal, single, summed
+from bayesrule.likelihoods.base import Likelihood, diagonal, mean_over, single, summed
 from bayesrule.predictions import Counts, targets
 from bayesrule.predictions.counts import LEAST_DISPERSION, log_negative_binomial
 
@@ -106,7 +106,7 @@ class NegativeBinomial(Likelihood):
         """The same with its dispersion for known."""
         return replace(self, known=True)
 
-    def matched(self, outputs: Tensor, y: Tensor) -> NegativeBinomial:
+    def matched(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> NegativeBinomial:
         """A dispersion still to be started becomes that of the targets about their mean, ``(var − mean)/mean²``."""
         if self.known:
             return self
@@ -115,8 +115,8 @@ class NegativeBinomial(Likelihood):
             alpha = torch.as_tensor(self.dispersion).to(like)
         else:
             counts = self.check(outputs, y)
-            mean = counts.mean(0)
-            excess = counts.var(0, correction=0) - mean
+            mean = mean_over(counts, weight)
+            excess = mean_over((counts - mean).square(), weight) - mean
             alpha = torch.where(mean > 0, excess / mean.square(), torch.ones_like(mean)).clamp(*START)
         return NegativeBinomial(alpha.expand(like.shape[1:]).clone())
 

@@ -56,6 +56,7 @@ class Auto(Method):
 
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "candidates from a constant to a large network, weighed by data they have not seen"
+    weighs: ClassVar[bool] = True
     scales: tuple[float, ...] = (0.8, 1.2, 1.8, 2.7, 5.0)
     columns: tuple[float, ...] = (1.2, 2.7)
     ridges: tuple[float, ...] = (0.1, 0.7)
@@ -134,9 +135,11 @@ class AutoLearner(GradientLearner):
         self.count = self.folds * (1 if candidates is None else len(candidates))
         _check_memory(self.count, task)
         self.teams = _teams(task, candidates, self.folds, noise)
+        self.mean_weight = task.data.total / task.data.n
         self.own_fold = torch.arange(self.folds).repeat(self.count // self.folds)
-        held = torch.bincount(fold + 1, minlength=self.folds + 1)[1:]
-        seen = (len(fold) - held)[self.own_fold]
+        weight = task.data.weight
+        held = torch.bincount(fold + 1, None if weight is None else weight.cpu(), minlength=self.folds + 1)[1:]
+        seen = (task.data.total - held)[self.own_fold]
         self.weight = (task.temperature / seen).to(task.device, modules.dtype_of(task.model))  # η/N of every network
         unknowns = {name: torch.stack([u] * self.count) for name, u in task.likelihood.unknowns().items()}
         network = nn.ModuleList([team.stack for team in self.teams])
@@ -153,6 +156,8 @@ class AutoLearner(GradientLearner):
         some = self.task.data.take(index).all().to(self.task.device)
         log_probs = torch.cat([team.log_probs(some, own) for team, own in self._parts(self.unknowns)])
         visible = (self.fold[index] != self.own_fold[:, None]).to(log_probs)
+        if some.weight is not None:
+            log_probs = log_probs * (some.weight / self.mean_weight).to(log_probs)
         nll = -(log_probs * visible).sum(1) / visible.sum(1).clamp(min=1)
         loss = nll.sum()
         if self.candidates is None:
@@ -182,12 +187,12 @@ class AutoLearner(GradientLearner):
     @torch.no_grad()
     def conclude(self, held: Batch | None) -> Posterior:
         """Candidates weighed by their densities of the examples that were held out from them."""
-        outputs, y = self._unseen()
-        log_probs = torch.stack([self._own_likelihood(c, f, y).log_prob(f, y) for c, f in enumerate(outputs)])
-        weights = stacked(log_probs)
+        outputs, y, weight = self._unseen()
+        log_probs = torch.stack([self._own_likelihood(c, f, y, weight).log_prob(f, y) for c, f in enumerate(outputs)])
+        weights = stacked(log_probs, weight)
         chosen = seats(weights, self.method.networks)
         several = [c * self.folds + k % self.folds for c, count in enumerate(chosen) for k in range(count)]
-        likelihood = self._most_probable(self.task.likelihood, outputs, y, weights.log())
+        likelihood = self._most_probable(self.task.likelihood, outputs, y, weights.log(), weight)
         told = zip(self._names(), weights.tolist(), (units(self.task) - log_probs.mean(1)).tolist(), strict=True)
         found = [{"name": name, "weight": weight, "held_out_nll": nll} for name, weight, nll in told]
         posterior = self._particles(several, likelihood, candidates=found)
@@ -196,31 +201,36 @@ class AutoLearner(GradientLearner):
     def _names(self) -> list[str]:
         return [candidate.name for candidate in self.candidates] if self.candidates else ["the prior given"]
 
-    def _unseen(self) -> tuple[Tensor, Tensor]:
-        """Outputs [C, n, ...] of every candidate at held-out examples, by networks that have not seen them, and y."""
+    def _unseen(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Outputs [C, n, ...] of every candidate at examples that its networks have not seen, y and weights there."""
         assert isinstance(self.task.data, Arrays)
-        outputs, targets = [], []
+        outputs, targets, weights = [], [], []
         for k in range(self.folds):
             rows = self.task.data.take((self.fold == k).nonzero()[:, 0])
             for batch in rows.ordered(inputs.block(rows.x)):
                 batch = batch.to(self.task.device)
                 outputs.append(torch.cat([team.outputs_without(k, batch.x) for team in self.teams]))
                 targets.append(batch.y)
-        return torch.cat(outputs, 1).double(), torch.cat(targets)
+                if batch.weight is not None:
+                    weights.append(batch.weight)
+        return torch.cat(outputs, 1).double(), torch.cat(targets), torch.cat(weights) if weights else None
 
-    def _own_likelihood(self, c: int, outputs: Tensor, y: Tensor) -> Likelihood:
+    def _own_likelihood(self, c: int, outputs: Tensor, y: Tensor, weight: Tensor | None) -> Likelihood:
         """The likelihood of one candidate: its networks' unknowns, settled on what they have not seen."""
         own = slice(c * self.folds, (c + 1) * self.folds)
         started = self.task.likelihood.with_unknowns({n: u.detach()[own].mean(0) for n, u in self.unknowns.items()})
-        return self._most_probable(started, outputs[None], y, outputs.new_zeros(1))
+        return self._most_probable(started, outputs[None], y, outputs.new_zeros(1), weight)
 
-    def _most_probable(self, likelihood: Likelihood, outputs: Tensor, y: Tensor, log_weights: Tensor) -> Likelihood:
+    def _most_probable(
+        self, likelihood: Likelihood, outputs: Tensor, y: Tensor, log_weights: Tensor, weight: Tensor | None
+    ) -> Likelihood:
         """With the unknowns under which the held-out examples are most probable for a mixture of candidates."""
         used = [c for c, weight in enumerate(log_weights) if weight > -math.inf]
 
         def log_prob(likelihood: Likelihood) -> Tensor:
             each = [log_weights[c] + likelihood.log_prob(outputs[c], y) for c in used]
-            return torch.stack(each).logsumexp(0)
+            mixture = torch.stack(each).logsumexp(0)
+            return mixture if weight is None else mixture * weight.to(mixture) / weight.mean()
 
         return most_probable(likelihood, log_prob)
 

@@ -39,6 +39,7 @@ class Ensemble(Method):
 
     name: ClassVar[str] = "ensemble"
     summary: ClassVar[str] = "several networks: one from the module's own weights, the others from new ones"
+    weighs: ClassVar[bool] = True
     members: int = 5
     base: Method = field(default_factory=MAP)
 
@@ -47,7 +48,7 @@ class Ensemble(Method):
             raise ValueError(f"members must be a whole number of at least 1, not {self.members!r}")
 
     def start(self, task: Task, plan: Plan, noise: Noise) -> EnsembleLearner:
-        """The first member from the module's own weights, the others drawn anew, in all processes alike."""
+        """The first member from the module's own weights, the others from drawn ones, the same in all processes."""
         trained = _explained(task) > TRAINED
         if trained:
             _warn_of_trained(self.members)

@@ -28,6 +28,7 @@ class MAP(Method):
 
     name: ClassVar[str] = "map"
     summary: ClassVar[str] = "one network at the mode of the posterior"
+    weighs: ClassVar[bool] = True
     post_hoc: ClassVar[bool] = True
     lr: float = 1e-2
 
@@ -45,6 +46,7 @@ class MLE(Method):
 
     name: ClassVar[str] = "mle"
     summary: ClassVar[str] = "one network at the maximum of the likelihood"
+    weighs: ClassVar[bool] = True
     post_hoc: ClassVar[bool] = True
     lr: float = 1e-2
 
@@ -74,7 +76,8 @@ class PointLearner(GradientLearner):
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
         """−mean log p(y|f) − (η/N) log p(w)."""
         outputs = self.task.outputs(self.network, batch.x)
-        return self.task.loss(outputs, batch.y, self.likelihood, -self.prior.log_prob(self.parameters))
+        penalty = -self.prior.log_prob(self.parameters)
+        return self.task.loss(outputs, batch.y, self.likelihood, penalty, batch.weight)
 
     def posterior(self) -> Posterior:
         """One particle."""

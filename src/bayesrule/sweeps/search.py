@@ -196,6 +196,8 @@ def _rehearse(task: Task, rehearsed: FitSettings) -> None:
 
 def _cut(data: Data, val: Any, seed: int) -> tuple[Data, Batch]:
     """What is trained on, and what is held out, in the user's units."""
+    if data.weight is not None:
+        raise ValueError("a sweep does not know weights of examples: give train=(X, y), and weigh the fit that follows")
     if not isinstance(val, int | float):
         if val is None:
             raise ValueError(

@@ -22,20 +22,22 @@ from bayesrule.task import Task
 
 SCALES = (0.9, 1.6, 3.0, 5.5, 10.0, 18.0)  # of weights in units of 1/√fan-in, and of biases
 LONGEST = 400  # steps of each network: with fewer, priors that are too wide have not yet done their harm
-FEWEST = 100  # steps of each, below which there is nothing to compare
+FEWEST = 300  # steps of each, below which networks are compared that have not yet learnt
 ROWS = 50  # examples below which too few are held out to tell
 FOLDS, FOLD = 5, 0.2  # folds of small data under a small network, and the share of the data in each
 SMALL = 20_000  # weights up to which thirty networks side by side take a step in the time of some three to eight
 ENOUGH = 1000  # held-out examples that need no further folds
-LR = 0.03  # of Adam, three times that of a fit: the way to a mode is short
+TIE = 1.0  # nats, of all held-out examples together, that are no reason for a wider prior
+LR, BATCH = 0.03, 128  # of Adam; larger than those of a fit, to come near the modes in fewer steps
 
 
 def settle(task: Task, plan: Plan, seed: int) -> Tree:
     """The scale of the prior, what it beat and what that cost: plain data, the same in all processes.
 
-    ``scale``: the standard deviation of weights in units of 1/√fan-in, and of biases. None: nothing was settled, and
-    ``why`` says why not. ``held_out_nll``: of each scale that was tried. ``networks``: how many were trained for it,
-    all of them for ``steps`` steps.
+    ``scale``: the standard deviation of weights in units of 1/√fan-in, and of biases: the narrowest under which what
+    was held out is as probable as under the best, but for a nat. None: nothing was settled, and ``why`` says why not.
+    ``held_out_nll``: the mean of each scale that was tried. ``networks``: how many were trained for it, all of them
+    for ``steps`` steps.
     """
     steps = min(LONGEST, plan.steps // len(SCALES))
     why = None
@@ -47,13 +49,15 @@ def settle(task: Task, plan: Plan, seed: int) -> Tree:
         why = f"of {task.data.n} examples none can be held out for it: of {ROWS} or more they can"
     if why is not None:
         return {"scale": None, "why": why}
-    folds = FOLDS if _is_small(task) else 1
+    folds, size = (FOLDS, max(BATCH, plan.batch_size)) if _is_small(task) else (1, plan.batch_size)
     try:
-        found = _held_out_nll(task, Plan(1, steps, plan.batch_size), folds, seed)
+        found = _held_out_nll(task, Plan(1, steps, size), folds, seed)
     except (ValueError, MemoryError, FloatingPointError) as error:  # no fresh start, no room for them, nothing finite
         return {"scale": None, "why": str(error)}
+    held_out = task.data.n * folds * FOLD
+    close = min(found.values()) + TIE / held_out
     return {
-        "scale": min(found, key=found.__getitem__),
+        "scale": min(scale for scale, nll in found.items() if nll <= close),
         "held_out_nll": {f"{scale:g}": nll for scale, nll in found.items()},
         "networks": folds * len(SCALES),
         "steps": steps,
@@ -82,6 +86,13 @@ def _is_small(task: Task) -> bool:
     )
 
 
+@torch.no_grad()
+def _start_alike(stack: nn.Module, folds: int) -> None:
+    """Let the networks of all scales start from the same weights, fold by fold: chance counts for all of them alike."""
+    for together in (*stack.parameters(), *stack.buffers()):
+        together.copy_(together[:folds].repeat(len(SCALES), *[1] * (together.ndim - 1)))
+
+
 def _held_out_nll(task: Task, plan: Plan, folds: int, seed: int) -> dict[float, float]:
     """The mean −log p(y|f) of what was held out, in the user's units, for each scale under which it is finite."""
     assert isinstance(task.data, Arrays)
@@ -95,6 +106,7 @@ def _held_out_nll(task: Task, plan: Plan, folds: int, seed: int) -> dict[float, 
     with seeds.untouched(task.device):
         noise.seed(mixed(seed), mixed(seed, 1 + rank))
         learner = AutoLearner(Auto(networks=1, lr=LR), task, plan, noise, candidates, fold)
+        _start_alike(learner.network, folds)
         for _ in range(plan.steps):
             learner.step(batch)
         told = learner.conclude(None).info["diagnostics"]["candidates"]

@@ -24,7 +24,7 @@ from bayesrule import __version__, likelihoods, methods, modules, naming, priors
 from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Learner, Logs, Method, Noise, Plan
+from bayesrule.methods import Learner, Logs, Method, Noise, Plan, check_weighted
 from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
@@ -33,7 +33,7 @@ from bayesrule.training import belief, together
 from bayesrule.training.alone import check_alone
 from bayesrule.training.callbacks import Callback, LazyLogs, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
-from bayesrule.training.holdout import with_held_out
+from bayesrule.training.holdout import mean_nll, with_held_out
 from bayesrule.training.past import continue_from
 from bayesrule.training.progress import shown
 from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs
@@ -69,7 +69,7 @@ def fit(
     Args:
         model: any ``torch.nn.Module``; it is copied, and where the method allows, training starts from its weights.
         train: ``(X, y)`` of arrays or tensors (X may be a tuple or dict of them), a Dataset, a DataLoader, or
-            ``br.data.standardize((X, y))``.
+            ``br.data.standardize((X, y))``. With ``(X, y, weight)`` an example of weight w counts as w of them.
         method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
         likelihood: a name or object; None: integers, and floats that are only 0 and 1, are classes; other floats are
             reals with normal noise.
@@ -185,6 +185,8 @@ class Loop:
         if many > 1:
             model = together.one_start(model, data, settings, fingerprints)
         task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.autocast)
+        if task.data.weight is not None:
+            check_weighted(settings.method)
         needs = settings.method.needs(task, settings.epochs)
         held = None
         if settings.val is not None or needs.held_out != "none":
@@ -291,7 +293,7 @@ class Loop:
             self.sums = {}
             if self.held is not None and self.settings.val is not None:
                 posterior = match(self._known(self.learner.posterior), self.held)
-                history[-1]["val_nll"] = -float(posterior.predict(self.held.x).log_prob(self.held.y).mean())
+                history[-1]["val_nll"] = mean_nll(posterior, self.held)
         if self.callbacks:
             progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, LazyLogs(logs), history)
             answers = [callback(progress) for callback in self.callbacks]  # each is called, whatever others answer
