@@ -157,8 +157,6 @@ class Laplace(Method):
 
     def leaves_out(self, task: Task, epochs: int) -> bool:
         """Whether examples that are left out, or held out, settle how wide q is: for classes, of a trained module."""
-        if task.data.weight is not None:  # what it is to leave out a part of an example, nobody has said
-            return False
         asked = self.tune is not None or self.tune_every or self.precision != "one" or self.newton
         if epochs or asked or task.prior.learnt or self.labels != "exact" or self.structure == "lowrank":
             return False
