@@ -189,7 +189,7 @@ def gradients(bnn, draws, weight, seed):
 
 
 @pytest.mark.parametrize("settings", ESTIMATES.values(), ids=list(ESTIMATES))
-@pytest.mark.parametrize(("seed", "draws"), [(0, 1000), later(0, 3000), later(1, 3000)])
+@pytest.mark.parametrize(("seed", "draws"), [(0, 500), later(0, 3000), later(1, 3000)])
 def test_loss_and_gradient_are_unbiased(settings, seed, draws):
     """Nine z-scores a run, each beyond 4.5 once in 150 000: a false alarm once in 17 000 runs of one case."""
     bnn = spread(bayesianize(tiny(), **settings), seed=4)
@@ -242,7 +242,7 @@ def test_the_path_derivative_has_no_variance_at_the_posterior_and_the_total_has(
                     bnn.rho.copy_(torch.log(torch.expm1(std)))
                 grads = []
                 torch.manual_seed(seed)
-                for _ in range(200):
+                for _ in range(50):  # the same noise at every distance: ratios do not depend on how many
                     bnn.zero_grad()
                     nll = (bnn(x)[:, 0] - y).square().mean() / 2 / 0.5**2
                     bnn.objective(nll, 1 / len(x)).backward()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from covering import covering
 from torch import nn
 
 import bayesrule as br
@@ -140,8 +141,7 @@ QUICK = ["constant target", "thirty equal columns", "inputs times 1e4", "targets
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("problem", QUICK)
-@pytest.mark.parametrize("method", ["ivon", "von", "map"])
+@pytest.mark.parametrize(("method", "problem"), covering(["ivon", "von", "map"], QUICK, of=2))
 def test_no_finite_nonsense(method, problem):
     check(method, 0, problem)
 

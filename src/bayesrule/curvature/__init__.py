@@ -1,19 +1,20 @@
 """Curvature of a model's loss: squared gradients, Jacobians, Gauss–Newton and Fisher matrices in several structures."""
 
-from bayesrule.curvature.evidence import Evidence, Grouping, Scatter, Tuning, group, rescaled
+from bayesrule.curvature.evidence import Evidence, Grouping, Scatter, Tuning, definite_sum, group, rescaled
 from bayesrule.curvature.general import ONE_AT_A_TIME
 from bayesrule.curvature.ggn import Curvature, curvature
 from bayesrule.curvature.jacobians import example_gradients, jacobians
 from bayesrule.curvature.limits import check_memory, check_outputs
 from bayesrule.curvature.plans import STRUCTURES, Bill, StructureName, Subset, bill, chosen, last_layer
-from bayesrule.curvature.propagation import propagate
-from bayesrule.curvature.roots import LABELS, Labels
+from bayesrule.curvature.propagation import Tangents, propagate
+from bayesrule.curvature.roots import LABELS, Averaged, Labels, averaged
 from bayesrule.curvature.squares import SquaredGradients
 
 __all__ = [
     "LABELS",
     "ONE_AT_A_TIME",
     "STRUCTURES",
+    "Averaged",
     "Bill",
     "Curvature",
     "Evidence",
@@ -23,12 +24,15 @@ __all__ = [
     "SquaredGradients",
     "StructureName",
     "Subset",
+    "Tangents",
     "Tuning",
+    "averaged",
     "bill",
     "check_memory",
     "check_outputs",
     "chosen",
     "curvature",
+    "definite_sum",
     "example_gradients",
     "group",
     "jacobians",

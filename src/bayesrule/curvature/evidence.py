@@ -30,7 +30,7 @@ class Scatter:
 
     loss: float
     misfit: float = 0.0
-    numbers: int = 0
+    numbers: float = 0.0
 
     def at(self, noise: Tensor) -> Tensor:
         """The loss with ``noise`` times the variance of the noise."""
@@ -119,7 +119,7 @@ class Evidence:
     def precision(self, tuning: Tuning | None = None) -> Structure:
         """Λ = Λ₀/t + G/(c η)."""
         tuning = tuning or Tuning.neutral(self.sizes, self.device)
-        return _definite_sum(rescaled(self.prior, self.sizes, tuning), self.curvature, self._weight(tuning))
+        return definite_sum(rescaled(self.prior, self.sizes, tuning), self.curvature, self._weight(tuning))
 
     def prior_scales(self, tuning: Tuning) -> dict[str, float]:
         """The mean standard deviation of each parameter's weights, given all others, under the tuned prior."""
@@ -170,7 +170,7 @@ class Evidence:
         prior = rescaled(piece.prior, piece.sizes, tuning)
         if isinstance(prior, Diagonal) and isinstance(piece.curvature, Dense):
             return _dense_logdet(prior, piece.curvature, weight) - prior.logdet()
-        return _definite_sum(prior, piece.curvature, weight).logdet() - prior.logdet()
+        return definite_sum(prior, piece.curvature, weight).logdet() - prior.logdet()
 
     def tuned(self, grouping: Grouping) -> Tuning:
         """The factors of the largest evidence: one for all parameters, for each layer or for each parameter.
@@ -261,7 +261,7 @@ def _by_parts(prior: Blocks, sizes: Mapping[str, int]) -> list[tuple[Structure, 
     return found
 
 
-def _definite_sum(prior: Structure, curvature: Structure, weight: Tensor) -> Structure:
+def definite_sum(prior: Structure, curvature: Structure, weight: Tensor) -> Structure:
     """prior + weight·curvature, positive definite even where rounding says otherwise.
 
     The exact sum always is, since the prior is. Two things can hide it: rounding of the sum itself, where the prior is
@@ -284,7 +284,7 @@ def _dense_logdet(prior: Diagonal, curvature: Dense, weight: Tensor) -> Tensor:
     """
     needed = torch.is_grad_enabled() and (prior.values.requires_grad or weight.requires_grad)
     with torch.no_grad():
-        total = _definite_sum(prior, curvature, weight)
+        total = definite_sum(prior, curvature, weight)
         volume = total.logdet()
         if not needed:
             return volume

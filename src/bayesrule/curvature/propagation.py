@@ -32,23 +32,55 @@ def propagate(model: nn.Module, x: Inputs, precision: Structure, names: Sequence
     tensor([[[2.]]])
     """
     watched = Watched(model, names)
-    parameters = {name: watched.parameters[name] for name in names}
-    parts = _parts(precision, parameters)
+    parts = _parts(precision, {name: watched.parameters[name] for name in names})
     found: list[Tensor] = []
     covariances: list[Tensor] = []
     for piece in _blocks(x, watched):
-        outputs = watched.run(piece)
-        columns: list[Forms] = []
-        for some in watched.columns(outputs, units(outputs)):
-            columns += some.forms
-        with torch.no_grad():
-            total = outputs.detach().new_zeros(len(outputs), len(columns), len(columns))
-            for part, own in parts:
-                total += _along(part, own, columns, len(outputs))
-        found.append(outputs.detach())
-        covariances.append(total)
-        watched.forget()
+        outputs, columns = _recorded(watched, piece)
+        found.append(outputs)
+        covariances.append(_covariance(parts, outputs, columns))
     return torch.cat(found), torch.cat(covariances)
+
+
+class Tangents:
+    """f(x) and what J Λ⁻¹ Jᵀ takes of the model: for several Λ over the same parameters, with one pass for all.
+
+    ``outputs``: f(x), [B, ...].
+
+    >>> tangents = Tangents(nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 2.0]]), ["weight"])
+    >>> [float(tangents.covariance(Diagonal(torch.tensor(values)))) for values in ([1.0, 4.0], [1.0, 1.0])]
+    [2.0, 5.0]
+    """
+
+    def __init__(self, model: nn.Module, x: Inputs, names: Sequence[str]) -> None:
+        watched = Watched(model, names)
+        self._parameters = {name: watched.parameters[name] for name in names}
+        self._passes = [_recorded(watched, piece) for piece in _blocks(x, watched)]
+        self.outputs = torch.cat([outputs for outputs, _ in self._passes])
+
+    def covariance(self, precision: Structure) -> Tensor:
+        """J Λ⁻¹ Jᵀ [B, K, K]."""
+        parts = _parts(precision, self._parameters)
+        return torch.cat([_covariance(parts, outputs, columns) for outputs, columns in self._passes])
+
+
+def _recorded(watched: Watched, x: Inputs) -> tuple[Tensor, list[Forms]]:
+    """The outputs for some examples, and their gradients in the weights, one form for each output."""
+    outputs = watched.run(x)
+    columns: list[Forms] = []
+    for some in watched.columns(outputs, units(outputs)):
+        columns += some.forms
+    watched.forget()
+    return outputs.detach(), columns
+
+
+@torch.no_grad()
+def _covariance(parts: list[tuple[Structure, dict[str, Tensor]]], outputs: Tensor, columns: list[Forms]) -> Tensor:
+    """Σ of J Λ⁻¹ Jᵀ over the parts of a precision."""
+    total = outputs.new_zeros(len(outputs), len(columns), len(columns))
+    for part, own in parts:
+        total += _along(part, own, columns, len(outputs))
+    return total
 
 
 def _blocks(x: Inputs, watched: Watched) -> Iterator[Inputs]:

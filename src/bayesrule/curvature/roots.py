@@ -10,7 +10,7 @@ and each J_iᵀ s_ik is a gradient that one backward pass gives for all examples
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -109,3 +109,25 @@ def sampled(
     for _ in range(samples):
         y = likelihood.check(outputs, likelihood.sample(outputs, generator))
         yield slope(likelihood, outputs, y) / samples**0.5
+
+
+class Averaged(NamedTuple):
+    """E[−∂ log p(y|f)/∂f] [B, K] and E[−∂² log p(y|f)/∂f²] [B, K, K] of K outputs that are normal."""
+
+    residual: Tensor
+    hessian: Tensor
+
+
+def averaged(likelihood: Likelihood, f: Tensor, noise: Tensor, y: Tensor) -> Averaged:
+    """Averages over outputs f + noise_s of [S, B, ...] in S points, for outputs [B, C] or [B].
+
+    >>> f, y = torch.tensor([[0.0, 0.0]]), torch.tensor([0])
+    >>> averaged(Categorical(), f, torch.tensor([[[1.0, 0.0]], [[-1.0, 0.0]]]), y).residual
+    tensor([[-0.5000,  0.5000]])
+    """
+    count, examples = len(noise), len(f)
+    points = (f + noise).flatten(0, 1)
+    targets = y.repeat(count, *[1] * (y.ndim - 1))
+    residual = -slope(likelihood, points, targets).reshape(count, examples, -1).mean(0)
+    curved = hessian(likelihood, points).reshape(count, examples, *([positions(f).shape[1]] * 2))
+    return Averaged(residual, curved.mean(0))

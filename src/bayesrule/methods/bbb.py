@@ -40,6 +40,7 @@ class BBB(Method):
 
     name: ClassVar[str] = "bbb"
     summary: ClassVar[str] = "a mean-field Gaussian by Bayes by Backprop"
+    weighs: ClassVar[bool] = True
     # With 2000 the mean of a small network is up to 0.53 deviations off, with 4000 0.4 (tests/training).
     least_steps: ClassVar[int] = 4000
     lr: float | None = None
@@ -165,7 +166,7 @@ class VariationalLearner(GradientLearner):
         return torch.stack(losses).mean(), {name: torch.stack(values).mean() for name, values in logged.items()}
 
     def _draw(self, batch: Batch, share: float) -> tuple[Tensor, Logs]:
-        nll = self.task.nll(self.task.outputs(self.network, batch.x), batch.y, self.likelihood)
+        nll = self.task.nll(self.task.outputs(self.network, batch.x), batch.y, self.likelihood, batch.weight)
         loss, divergence = self.network.terms(nll, share * self.task.weight)
         logs = {"loss": loss.detach(), "nll": nll.detach(), "penalty": self.task.weight * divergence.detach()}
         if self.method.by_layer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import ClassVar, cast, get_args
@@ -29,14 +29,27 @@ from bayesrule.data import Batch, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
-from bayesrule.methods.expansion import BATCH, LOG_NOISE, WEIGHTS, Expansion, check_prior, scaled
+from bayesrule.methods.expansion import (
+    BATCH,
+    ENOUGH,
+    LOG_NOISE,
+    WEIGHTS,
+    Expansion,
+    check_prior,
+    in_parts,
+    scaled,
+    some_of,
+    subsample,
+)
+from bayesrule.methods.leave_one_out import LeaveOneOut
 from bayesrule.methods.point import PointLearner
 from bayesrule.naming import to_spec, unknown
 from bayesrule.optim import Group
-from bayesrule.posteriors import LINKS, Particles, Posterior, check_link, match
+from bayesrule.posteriors import LINKS, WIDE, Particles, Posterior, check_link, match
 from bayesrule.predictions import Classes
 from bayesrule.priors import Prior
 from bayesrule.seeds import Noise
+from bayesrule.structures import Structure
 from bayesrule.task import Task
 
 TUNE = ("evidence", "held-out", "nothing")
@@ -47,6 +60,9 @@ BY_COST: tuple[StructureName, ...] = ("dense", "kronecker", "diagonal")  # each 
 ROUNDS = 4  # of tuning by evidence, each followed by steps to the mode of the prior that was found
 SMALL = 512  # weights up to which a round costs next to nothing, and there may be four times as many
 STEPS = 6  # of Newton with one curvature
+SOME = 1000  # training examples whose curvature stands for that of all, for a module that is taken as it is
+LEFT_OUT = 300  # of these that are predicted as if they had not been seen
+HELD = 2**25  # numbers of gradients that these may take
 NEAR = 0.05  # posterior deviations off the mode that do not matter
 
 
@@ -78,6 +94,7 @@ class Laplace(Method):
 
     name: ClassVar[str] = "laplace"
     summary: ClassVar[str] = "a Gaussian about the mode, as wide as the loss is flat"
+    weighs: ClassVar[bool] = True
     post_hoc: ClassVar[bool] = True
     subset: str | tuple[str, ...] | None = None
     structure: str | None = None
@@ -129,11 +146,22 @@ class Laplace(Method):
             raise ValueError("labels='empirical' needs a known noise, such as br.likelihoods.Gaussian(0.1)")
         asked = self.tune in ("evidence", "held-out") or (self.tune_every and not task.prior.learnt)
         check_prior(task.prior, task.parameters(), cast(Grouping, self.precision) if asked else None)
-        method, needed = self._settled(task)
+        method, needed = self._settled(task, plan.epochs)
+        if task.data.weight is not None:
+            _check_weighable(method, plan.epochs)
         if plan.epochs == 0:
             needed = replace(needed, before=_of_a_look(task))
         needed.check(min(BATCH, task.data.n), task.device)
-        return LaplaceLearner(method, PointLearner(task, plan, Group(lr=self.lr)), noise, needed)
+        unseen = self.leaves_out(task, plan.epochs)
+        return LaplaceLearner(method, PointLearner(task, plan, Group(lr=self.lr)), noise, needed, unseen)
+
+    def leaves_out(self, task: Task, epochs: int) -> bool:
+        """Whether examples that are left out, or held out, settle how wide q is: for classes, of a trained module."""
+        asked = self.tune is not None or self.tune_every or self.precision != "one" or self.newton
+        if epochs or asked or task.prior.learnt or self.labels != "exact" or self.structure == "lowrank":
+            return False
+        outputs = task.outputs(task.model, next(task.ordered(1)).x)
+        return task.likelihood.kind == "classes" and outputs.ndim <= 2 and outputs.numel() <= WIDE
 
     def needs(self, task: Task, epochs: int) -> Needs:
         """The evidence needs no data beside those of the training, and a trained module has seen them all."""
@@ -145,7 +173,7 @@ class Laplace(Method):
             return super().needs(task, epochs)
         return Needs("optional" if epochs > 0 and self.tunes_on_held_out(task) else "none")
 
-    def _settled(self, task: Task) -> tuple[Laplace, Bill]:
+    def _settled(self, task: Task, epochs: int) -> tuple[Laplace, Bill]:
         """With subset and structure chosen where they are None, and what these will take.
 
         The first that is cheap, of those that keep less and less; the last in any case. It depends on the shapes and on
@@ -153,20 +181,27 @@ class Laplace(Method):
         """
         x = next(task.ordered(1)).x
         columns = {"exact": None, "sampled": self.samples, "empirical": 1}[self.labels]
-        for subset, structure in self._candidates(task):
+        after = self.leaves_out(task, epochs)
+        examples = min(SOME, task.data.n) if after else task.data.n
+        for subset, structure in self._candidates(task, after):
             found = bill(task.model, x, structure, subset, columns, self.rank)
-            cheap = found.operations(task.data.n) <= BUDGET and found.memory(min(BATCH, task.data.n)) <= MODEST
+            cheap = found.operations(examples) <= BUDGET and found.memory(min(BATCH, task.data.n)) <= MODEST
             if self.structure is not None or cheap:
                 break
         names = subset if isinstance(subset, str) else tuple(subset)
         return replace(self, subset=names, structure=structure), found
 
-    def _candidates(self, task: Task) -> list[tuple[Subset, StructureName]]:
-        """Subsets and structures to choose from, the best first."""
+    def _candidates(self, task: Task, after: bool) -> list[tuple[Subset, StructureName]]:
+        """Subsets and structures to choose from, the best first; ``after``: those that take less than an epoch."""
         structures = BY_COST if self.structure is None else (cast(StructureName, self.structure),)
-        if self.subset is not None:
-            return [(self.subset, structure) for structure in structures]
-        if sum(p.numel() for p in task.parameters().values()) > FEW:
+        if self.structure is None and task.data.weight is not None:
+            structures = ("dense", "diagonal")  # Kronecker factors have no weights
+        weights = sum(p.numel() for p in task.parameters().values())
+        if after and self.structure is None and weights > SMALL:
+            structures = structures[1:]
+        if self.subset is not None or after:
+            return [(self.subset or "all", structure) for structure in structures]
+        if weights > FEW:
             return [("last-layer", structure) for structure in structures]
         try:
             last_layer(task.model, next(task.ordered(1)).x)
@@ -183,10 +218,10 @@ class Laplace(Method):
 
 
 class LaplaceLearner(Learner):
-    """A point learner, and what its end is worth; ``needed``: what that takes."""
+    """A point learner, and what its end is worth; ``needed``: what that takes. ``unseen``: see `Laplace.leaves_out`."""
 
-    def __init__(self, method: Laplace, base: PointLearner, noise: Noise, needed: Bill) -> None:
-        self.method, self.base, self.noise, self.needed = method, base, noise, needed
+    def __init__(self, method: Laplace, base: PointLearner, noise: Noise, needed: Bill, unseen: bool) -> None:
+        self.method, self.base, self.noise, self.needed, self.unseen = method, base, noise, needed, unseen
 
     def step(self, batch: Batch) -> Logs:
         """A step of the point learner; now and then the prior and the noise are settled anew."""
@@ -214,6 +249,8 @@ class LaplaceLearner(Learner):
 
     def conclude(self, held: Batch | None) -> Posterior:
         """The Gaussian at the mode, under the prior and the noise that are settled as ``tune`` says."""
+        if self.unseen:
+            return self._after_the_fact(held)
         self.base.check_sound()
         network, likelihood = self.base.at_mode(), self.base.learnt()
         trained = self.base.steps > 0
@@ -237,6 +274,41 @@ class LaplaceLearner(Learner):
         if held is not None:
             return end.matched(neutral, held)
         return end.under(neutral)
+
+    def _after_the_fact(self, held: Batch | None) -> Posterior:
+        """The Gaussian about a trained network that predicts unseen examples best; the network, if none is better.
+
+        By the curvature of some examples, scaled up to all, and by leaving out some of these, or by held-out data.
+        """
+        task, network = self.base.task, self.base.network
+        some = some_of(task, SOME)
+        end = self._expansion(network, task.likelihood, some=some)
+        self._check_trained(end.found.loss / task.data.n, some.y)
+        gradients = max(1, self.needed.footprint.gradients * self.needed.footprint.columns)
+        few = torch.arange(min(LEFT_OUT, len(some.y), max(8, HELD // gradients)), device=some.y.device)
+        left_out = Batch(inputs.take(some.x, few), some.y[few])
+        means, precision = self.base.prior.gaussian(end.weights)
+        offsets = {name: w.detach() - means[name] for name, w in end.weights.items()}
+        if held is not None:
+            held = subsample(held, ENOUGH)
+            held = Batch(self.base.posterior().inputs(held.x), held.y)
+        out = LeaveOneOut(network, task.likelihood, left_out, offsets, task.data.n)
+        precision, g = precision.to(torch.float64), end.found.matrix.to(torch.float64)
+        settled = out.settle(precision, g * (1 / task.temperature), held)
+        if settled.left:
+            warnings.warn(settled.sentence(), stacklevel=8)  # where `br.fit` was called
+        about = context(
+            task,
+            task.likelihood,
+            prior_scale=_scales(precision * settled.tightness, end.found.shapes),
+            spread=settled.spread,
+            stiffness=settled.stiffness,
+            settled=settled.sentence(),
+            curvature_examples=len(some.y),
+            fallbacks=dict(end.found.fallbacks),
+            **end.choice,
+        )
+        return end.gaussian(settled.precision, settled.spread, about)
 
     def _by_evidence(self, here: Expansion) -> Posterior:
         """Under the prior and the noise of the largest evidence, at the mode that belongs to them.
@@ -300,22 +372,31 @@ class LaplaceLearner(Learner):
         point = self._point(network)
         prediction = point.predict(data.x)
         if isinstance(prediction, Classes):
-            loss, chance = -prediction.log_prob(data.y).mean(), _entropy(data.y)
-            if loss >= chance:
-                warnings.warn(
-                    f"the network's NLL is {float(loss):.3g}, no better than the {float(chance):.3g} of guessing by "
-                    "the frequency of each class: Laplace's method is for a trained network; train it, or epochs=None",
-                    stacklevel=8,  # where `br.fit` was called
-                )
+            self._check_trained(-float(prediction.log_prob(data.y).mean()), data.y)
         return point.likelihood
 
-    def _expansion(self, network: nn.Module, likelihood: Likelihood, prior: Prior | None = None) -> Expansion:
-        """The loss about a network's weights, over all training data; sampled labels are the same in all processes."""
+    def _check_trained(self, loss: float, y: Tensor) -> None:
+        """Tell of a network that is no better than one that knows how frequent each class is."""
+        chance = float(_entropy(y.long()))
+        if loss >= chance:
+            warnings.warn(
+                f"the network's NLL is {loss:.3g}, no better than the {chance:.3g} of guessing by "
+                "the frequency of each class: Laplace's method is for a trained network; train it, or epochs=None",
+                stacklevel=9,  # where `br.fit` was called
+            )
+
+    def _expansion(
+        self, network: nn.Module, likelihood: Likelihood, prior: Prior | None = None, some: Batch | None = None
+    ) -> Expansion:
+        """The loss about a network's weights, over all training data or by ``some`` that stand for them all.
+
+        Sampled labels are the same in all processes.
+        """
         method, task = self.method, self.base.task
-        batches = ((batch.x, batch.y) for batch in task.ordered(BATCH))
+        given = task.ordered(BATCH) if some is None else in_parts(some, BATCH)
         found = curvature(
             network,
-            batches,
+            given,
             likelihood,
             cast(StructureName, method.structure),
             self._subset,
@@ -324,6 +405,9 @@ class LaplaceLearner(Learner):
             self.noise.shared,
             rank=method.rank,
         )
+        if found.examples < task.data.n:
+            share = task.data.n / found.examples
+            found = replace(found, matrix=found.matrix * share, loss=found.loss * share, examples=task.data.n)
         subset = self._subset if isinstance(self._subset, str) else list(self._subset)
         choice = {"structure": str(method.structure), "subset": subset}
         return Expansion(task, prior or self.base.prior, network, likelihood, found, method.predictive, choice)
@@ -356,9 +440,26 @@ class Passes:
     curvature: int
 
 
+def _scales(precision: Structure, shapes: Mapping[str, torch.Size]) -> dict[str, float]:
+    """The mean standard deviation of each parameter's weights, given all others."""
+    parts = torch.split(precision.diagonal.rsqrt(), [shape.numel() for shape in shapes.values()])
+    return {name: float(part.mean()) for name, part in zip(shapes, parts, strict=True)}
+
+
 def _entropy(y: Tensor) -> Tensor:
     """Of the frequencies of labels, in nats."""
     return torch.special.entr(torch.bincount(y.flatten()) / y.numel()).sum()
+
+
+def _check_weighable(method: Laplace, epochs: int) -> None:
+    """Refuse weights of examples where they would not count."""
+    if method.structure == "kronecker":
+        raise ValueError(
+            "structure must be 'dense', 'diagonal' or 'lowrank' for weighted examples, not 'kronecker', whose factors "
+            "have no weights: say which"
+        )
+    if not epochs:
+        raise ValueError("laplace does not know weights of examples for a trained module, epochs=0: give train=(X, y)")
 
 
 def _one_of(field: str, value: str, valid: Iterable[str]) -> None:

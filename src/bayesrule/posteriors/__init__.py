@@ -6,7 +6,8 @@ from bayesrule.posteriors.averages import predict_normal
 from bayesrule.posteriors.base import Context, Posterior, from_tree, load
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
-from bayesrule.posteriors.linearised import LINKS, Linearised, check_link
+from bayesrule.posteriors.linearised import LINKS, WIDE, Linearised, check_link
+from bayesrule.posteriors.marginals import draws, normals
 from bayesrule.posteriors.matching import match, most_probable, settled
 from bayesrule.posteriors.mixture import Mixture
 from bayesrule.posteriors.networks import Network
@@ -15,6 +16,7 @@ from bayesrule.posteriors.stacking import seats, stacked
 
 __all__ = [
     "LINKS",
+    "WIDE",
     "Context",
     "Dropout",
     "Gaussian",
@@ -24,11 +26,13 @@ __all__ = [
     "Particles",
     "Posterior",
     "check_link",
+    "draws",
     "from_tree",
     "let_drop",
     "load",
     "match",
     "most_probable",
+    "normals",
     "predict_normal",
     "seats",
     "settled",

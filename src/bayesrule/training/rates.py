@@ -89,6 +89,8 @@ def range_test(
     if steps < 2 * WINDOW:
         raise ValueError(f"steps must be at least {2 * WINDOW}, not {steps}")
     task = Task.create(model, train, likelihood, prior)
+    if task.data.weight is not None:
+        methods.check_weighted(methods.choose(method))
     if batch_size is None:
         batch_size = default_batch_size(task.data.n)
     plan = Plan(1, steps, batch_size)
