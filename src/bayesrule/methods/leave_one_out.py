@@ -30,7 +30,7 @@ LEFT = 1e-6
 """The spread of a network that is left as it is: predictions are its own to six digits."""
 SPREADS = (LEFT, 0.01, 0.03, 0.1, 0.3, 0.56, 1.0)
 ROUNDS = 5  # of the averages and the Gaussian, in turns: by then both change by a few percent
-POINTS = 256  # of the outputs of an example, for averages
+ROUGH, FINE = 64, 256  # points of the outputs of an example: for averages over all examples, and for scores
 LEAST = 1e-3  # of the factor on the prior's precision: of a network that loses nothing by growing
 
 
@@ -119,7 +119,7 @@ class LeaveOneOut:
 
     def _averaged(self, f: Tensor, covariance: Tensor, y: Tensor) -> Averaged:
         """Residuals and curvatures where outputs are N(f, covariance)."""
-        return averaged(self.likelihood, f, _noise(f, covariance), y)
+        return averaged(self.likelihood, f, _noise(f, covariance, ROUGH), y)
 
     def _slope(self, residual: Tensor) -> float:
         """(w − m)ᵀ Σ_i J_iᵀ r_i for residuals r, scaled up to all examples."""
@@ -134,7 +134,7 @@ class LeaveOneOut:
 
     def _scores(self, f: Tensor, covariance: Tensor, y: Tensor) -> list[float]:
         """Mean log p(y) where outputs are N(f, spread·covariance), for each spread."""
-        noise = _noise(f, covariance)
+        noise = _noise(f, covariance, FINE)
         targets = y.repeat(len(noise), *[1] * (y.ndim - 1))
         found = []
         for spread in SPREADS:
@@ -144,9 +144,9 @@ class LeaveOneOut:
         return found
 
 
-def _noise(f: Tensor, covariance: Tensor) -> Tensor:
+def _noise(f: Tensor, covariance: Tensor, count: int) -> Tensor:
     """Points [S, B, ...] that stand for N(0, covariance), the same every time."""
-    points = normals(POINTS, f[0].numel(), torch.Generator(f.device).manual_seed(0))
+    points = normals(count, f[0].numel(), torch.Generator(f.device).manual_seed(0))
     return draws(torch.zeros_like(f), covariance, points)
 
 
