@@ -66,7 +66,7 @@ PROBLEMS = {"logistic": logistic, "linear": linear}
 
 
 @pytest.mark.parametrize("seed", first([0, 1]))
-@pytest.mark.parametrize(("method", "problem"), covering(METHODS, PROBLEMS, of=2))
+@pytest.mark.parametrize(("method", "problem"), covering(METHODS, PROBLEMS, of=2, long=[("von", "linear")]))
 def test_a_default_fit_has_the_deviations_of_exact_mean_field_inference(method, problem, seed):
     data, likelihood, _, exact = PROBLEMS[problem](seed)
     found = fitted(method, data, likelihood).std["weight"][0]

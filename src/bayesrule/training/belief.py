@@ -22,7 +22,7 @@ from bayesrule.task import Task
 
 SCALES = (0.9, 1.6, 3.0, 5.5, 10.0, 18.0)  # of weights in units of 1/√fan-in, and of biases
 LONGEST = 400  # steps of each network: with fewer, priors that are too wide have not yet done their harm
-FEWEST = 300  # steps of each, below which networks are compared that have not yet learnt
+FEWEST = 250  # steps of each, below which networks are compared that have not yet learnt
 ROWS = 50  # examples below which too few are held out to tell
 FOLDS, FOLD = 5, 0.2  # folds of small data under a small network, and the share of the data in each
 SMALL = 20_000  # weights up to which thirty networks side by side take a step in the time of some three to eight

@@ -67,15 +67,17 @@ def fit(
     """From a module and data to a posterior.
 
     Args:
-        model: any ``torch.nn.Module``; it is copied, and where the method allows, training starts from its weights.
+        model: any ``torch.nn.Module``; it is copied, and training starts from its weights, in an ensemble that of the
+            first member.
         train: ``(X, y)`` of arrays or tensors (X may be a tuple or dict of them), a Dataset, a DataLoader, or
             ``br.data.standardize((X, y))``. With ``(X, y, weight)`` an example of weight w counts as w of them.
         method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
         likelihood: a name or object; None: integers, and floats that are only 0 and 1, are classes; other floats are
             reals with normal noise.
-        prior: a prior, the standard deviation of all weights, the name of a scale rule, or None: Kaiming's scale for
-            reals, one otherwise. Or a Gaussian posterior of earlier data: the fit starts from its mean, and keeps its
-            likelihood, with the noise it has, and its scaling of inputs and targets.
+        prior: a prior, the standard deviation of all weights, the name of a scale rule, or None: normal weights whose
+            scale is settled by held-out data, ``posterior.info["prior"]["settled"]``; in short fits Kaiming's scale
+            for reals, one otherwise. Or a Gaussian posterior of earlier data: the fit starts from its mean, and keeps
+            its likelihood, with the noise it has, and its scaling of inputs and targets.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10, and of few data point methods go
             on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is trained already, and taken
