@@ -111,7 +111,6 @@ def test_as_good_as_the_truth_and_better_than_poisson(method, tmp_path):
 
 
 def test_the_noise_of_counts_is_found():
-    # right on all of 60 other data sets of each kind (seeds 200 to 259)
     found = {a: [best(generated(seed, 400, a), kind="counts").name for seed in range(10)] for a in (0, 0.3)}
     assert found[0].count("poisson") >= 9
     assert found[0.3].count("negative-binomial") >= 9
