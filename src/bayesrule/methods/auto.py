@@ -57,8 +57,8 @@ class Auto(Method):
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "candidates from a constant to a large network, weighed by data they have not seen"
     weighs: ClassVar[bool] = True
-    scales: tuple[float, ...] = (0.8, 1.2, 1.8, 2.7, 5.0)
-    columns: tuple[float, ...] = (1.2, 2.7)
+    scales: tuple[float, ...] = (1.2, 2.7, 5.0)
+    columns: tuple[float, ...] = (1.2, 2.7, 5.0)
     ridges: tuple[float, ...] = (0.1, 0.7)
     lassos: tuple[float, ...] = (0.03, 0.2)
     folds: int | None = None
