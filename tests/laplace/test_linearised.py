@@ -111,7 +111,7 @@ def posterior(model, likelihood, link="sampling", kind=Linearised, variance=0.02
     return kind(*parts) if kind is Gaussian else kind(*parts, link)
 
 
-def long_draw(f, covariance, count=100_000):
+def long_draw(f, covariance, count=400_000):
     """Mean probabilities and mean entropy of so many plain draws of logits."""
     factor = torch.linalg.cholesky(covariance + 1e-9 * torch.eye(f.shape[1], dtype=DOUBLE))
     noise = torch.randn(count, f.shape[1], generator=generator(7), dtype=DOUBLE)
@@ -121,7 +121,7 @@ def long_draw(f, covariance, count=100_000):
 
 @pytest.mark.parametrize("variance", [0.3, 20.0])
 def test_probabilities_are_those_of_a_very_long_draw(variance):
-    """Ten classes; the reference's own standard error is below .0016. 32 points are off by .1 at a variance of 20."""
+    """Ten classes; the reference's own standard error is below .0008. 32 points are off by .1 at a variance of 20."""
     torch.manual_seed(0)
     model, x = nn.Linear(3, 10).double(), normal(0, 4, 3)
     tangent = posterior(model, Categorical(), variance=variance)
@@ -129,7 +129,8 @@ def test_probabilities_are_those_of_a_very_long_draw(variance):
     probs, entropy = long_draw(*tangent.moments(x))
     assert (found.probs - probs).abs().max() < 0.005
     assert (found.aleatoric - entropy).abs().max() < 0.01
-    assert torch.equal(tangent.predict(x[2:4]).probs, found.probs[2:4])  # whatever else is asked for
+    # whatever else is asked for: on some processors products of batches of other sizes differ in their last bits
+    torch.testing.assert_close(tangent.predict(x[2:4]).probs, found.probs[2:4], rtol=0, atol=1e-10)
 
 
 def test_yes_or_no_is_integrated_as_well():

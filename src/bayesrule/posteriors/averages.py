@@ -14,7 +14,7 @@ from torch.quasirandom import SobolEngine
 
 from bayesrule import likelihoods
 from bayesrule.likelihoods import Bernoulli, Categorical, Likelihood
-from bayesrule.posteriors.marginals import by_position, centred, draws, normals, predict_reals, root
+from bayesrule.posteriors.marginals import by_position, contrasts, draws, normals, predict_reals, root
 from bayesrule.posteriors.networks import check_memory
 from bayesrule.predictions import Binary, Classes, Prediction
 
@@ -71,9 +71,8 @@ def predict_binary(f: Tensor, covariance: Tensor) -> Binary:
 
 def averages(f: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
     """Logs of E[softmax] [B, C] and E[H(softmax)] [B] for logits [B, C] that are normal."""
-    # What all logits share, softmax does not see: of C directions one has no variance. The others come in falling
-    # order, since quasi-random points are the more even the earlier the dimension.
-    factor = root(centred(f, covariance)).flip(2)[:, :, :-1].to(f.dtype)
+    across = contrasts(f.shape[1], f.device)
+    factor = (across @ root(across.T @ covariance.double() @ across)).to(f.dtype)
     points = normal_points(f.shape[1] - 1).T.to(f)
     rows = max(1, ROOM // (POINTS * f.shape[1]))
     logs, entropies = [], []

@@ -40,17 +40,20 @@ def draws(f: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:
     """Points [S, B, ...] of N(f, covariance) for every example, from the same `normals` [S, K] for all of them.
 
     >>> points = draws(torch.zeros(1, 2), torch.eye(2)[None], normals(4, 2, torch.Generator().manual_seed(0)))
-    >>> points[:, 0].T @ points[:, 0] / 4
-    tensor([[1.0000, 0.0000],
-            [0.0000, 1.0000]])
+    >>> (points[:, 0].T @ points[:, 0] / 4).round(decimals=6).abs()
+    tensor([[1., 0.],
+            [0., 1.]])
     """
     return f + torch.einsum("bkl,sl->sbk", root(covariance), noise).reshape(len(noise), *f.shape).to(f.dtype)
 
 
 def root(covariance: Tensor) -> Tensor:
-    """L with L Lᵀ = covariance [B, K, K], in double precision; eigenvalues below zero count as zero."""
+    """L with L Lᵀ = covariance [B, K, K], in double precision; eigenvalues below zero count as zero.
+
+    The symmetric one: eigenvectors of equal eigenvalues are any, and turn with the last bit of a covariance.
+    """
     values, vectors = torch.linalg.eigh(covariance.double())
-    return vectors * values.clamp(min=0).sqrt()[:, None]
+    return (vectors * values.clamp(min=0).sqrt()[:, None]) @ vectors.mT
 
 
 def centred(f: Tensor, covariance: Tensor) -> Tensor:
@@ -59,6 +62,16 @@ def centred(f: Tensor, covariance: Tensor) -> Tensor:
     matrix = (torch.eye(count, dtype=torch.float64, device=f.device) - 1 / count).contiguous()
     whole = torch.kron(matrix, torch.eye(positions, dtype=torch.float64, device=f.device))
     return whole @ covariance.double() @ whole
+
+
+def contrasts(count: int, device: torch.device | None = None) -> Tensor:
+    """Orthonormal directions [C, C − 1] of logits that do not move their mean over classes, which softmax cannot see.
+
+    >>> contrasts(2).abs()
+    tensor([[0.7071], [0.7071]], dtype=torch.float64)
+    """
+    steps = torch.eye(count, dtype=torch.float64, device=device).diff(dim=1)
+    return torch.linalg.qr(steps).Q
 
 
 def positions(link: Callable[[Tensor, Tensor], Tensor], f: Tensor, covariance: Tensor) -> Tensor:

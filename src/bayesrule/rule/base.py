@@ -103,7 +103,8 @@ class Rule:
         natural = tuple(torch.lerp(old, new, rate) for old, new in zip(state.natural, target, strict=True))
         if momentum:
             natural = added(natural, state.velocity, momentum)
-        natural = self._corrected(state.natural, natural)
+        # In the order of memory that a file gives back: products of transposed matrices may differ in their last bits.
+        natural = tuple(part.contiguous() for part in self._corrected(state.natural, natural))
         self._check_step(natural, state.step + 1, rate)
         # The velocity is what λ really moved by, after the correction and the constraint.
         return State(natural, added(natural, state.natural, -1.0), state.step + 1)
