@@ -75,9 +75,7 @@ def _recorded(watched: Watched, x: Inputs) -> tuple[Tensor, list[Forms]]:
 
 
 @torch.no_grad()
-def _covariance(
-    parts: list[tuple[Structure, dict[str, Tensor]]], outputs: Tensor, columns: list[Forms]
-) -> Tensor:
+def _covariance(parts: list[tuple[Structure, dict[str, Tensor]]], outputs: Tensor, columns: list[Forms]) -> Tensor:
     """Σ of J Λ⁻¹ Jᵀ over the parts of a precision."""
     total = outputs.new_zeros(len(outputs), len(columns), len(columns))
     for part, own in parts:

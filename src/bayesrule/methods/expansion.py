@@ -239,7 +239,7 @@ class Expansion:
         return self.gaussian(precision, spread, about)
 
     def gaussian(self, precision: Structure, spread: float, about: Context) -> Posterior:
-        """The Gaussian of a precision about the network's weights, ``spread`` times as wide as that in its variances."""
+        """The Gaussian of a precision about the network's weights, with ``spread`` times its variances."""
         mean = modules.copies(self.weights)
         rest = {name: p for name, p in modules.parameters(self.network).items() if name not in self.weights}
         fixed = modules.copies(rest | dict(self.network.named_buffers()))
