@@ -31,6 +31,7 @@ bench: $(STAMP)
 
 # What README and docs show and takes minutes: half an hour of one core. What takes hours is named in docs/reproduce.md.
 results: $(STAMP)
+	$(BIN)/python benchmarks/results.py demo
 	$(BIN)/python benchmarks/results.py digits
 	$(BIN)/python benchmarks/results.py splits --jobs 2
 	$(BIN)/python benchmarks/results.py estimators

@@ -50,8 +50,8 @@ class Row:
     seeds: tuple[int, ...] = field(default=(0, 1, 2))
 
 
-CAUTIOUS = BBB(sigma_lr_ratio=0.1)
-WIDE = BBB(sigma_lr_ratio=1.0)
+CAUTIOUS = BBB(lr=1e-2, sigma_lr_ratio=0.1)
+WIDE = BBB(lr=1e-2, sigma_lr_ratio=1.0)
 SLOW = BBB(sigma_lr_ratio=1.0, lr=3e-3)
 # of σ₀ = 0.02, 0.05, 0.08 the best on 10 000 held-out training digits
 LOUD = BBB(lr=1e-3, sigma_lr_ratio=0.1, initial_std=0.05)
@@ -108,7 +108,7 @@ class Training:
 def train(asked: Training) -> dict[str, float]:
     """Scores of one training."""
     row, seed = asked.row, asked.seed
-    split = br.data.load(row.data)
+    split = br.data.load_set(row.data)
     spec = default_for(split)
     if row.hidden:
         inputs = split.train[0][0].numel()
@@ -116,7 +116,7 @@ def train(asked: Training) -> dict[str, float]:
     train: Any = br.data.standardize(split.train) if row.data == "cifar10" else split.train
     settings = {"prior": row.prior, "temperature": row.temperature, "epochs": row.epochs, "seed": seed}
     posterior = br.fit(build(spec, seed), train, row.method, val=0, batch_size=row.batch_size, **settings)
-    ood = br.data.load("fashion-mnist").test[0] if row.data == "mnist" else None
+    ood = br.data.load_set("fashion-mnist").test[0] if row.data == "mnist" else None
     scores = br.evaluate(posterior, split.test, ood, bootstrap=SIMULATIONS)
     found = {name: float(scores[name]) for name in SCORES if name in scores}
     return found | {"ece_null": scores.null("ece").mean, "seconds": posterior.info["seconds"]}

@@ -79,7 +79,7 @@ def epoch(model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> None:
 
 def pictures(size: int) -> list[tuple[Tensor, Tensor]]:
     """Some of MNIST, in batches."""
-    x, y = (part[:EXAMPLES] for part in br.data.load("mnist").train)
+    x, y = (part[:EXAMPLES] for part in br.data.load_set("mnist").train)
     return list(zip(x.split(size), y.split(size), strict=True))
 
 
@@ -158,7 +158,7 @@ def said(asked: Network, scores: dict[str, float]) -> str:
 
 def tuned(asked: Network) -> dict[str, float]:
     """By evidence while training, by evidence afterwards, and the best of a grid about the former."""
-    split, seed = br.data.load(asked.data), asked.seed
+    split, seed = br.data.load_set(asked.data), asked.seed
     train = br.data.standardize(split.train)
 
     def network() -> nn.Module:

@@ -1,6 +1,7 @@
 """The results that README and docs show and that take minutes, again: ``make results``, or one of them.
 
-    python benchmarks/results.py digits            # README's leaderboard: every method, one split; a minute
+    python benchmarks/results.py demo              # README's first figures: what `make demo` shows; two minutes
+    python benchmarks/results.py digits            # README's leaderboard: every method, one split; three minutes
     python benchmarks/results.py splits --jobs 2   # docs/methods.md: every method, ten splits; 10 minutes of one core
     python benchmarks/results.py estimators        # docs/estimators.md: beside scikit-learn's own; 5 minutes
     python benchmarks/results.py quick             # docs/reproduce.md: the quick experiments; 10 minutes
@@ -45,12 +46,22 @@ OWN_FILE += ("relevance",)  # experiments of which every number is kept; of the 
 Stored = dict[str, Any]
 
 
-def digits(args: argparse.Namespace) -> None:
+def demo(args: argparse.Namespace) -> None:
     """The demo, as `make demo` runs it."""
+    store("demo", scores("demo"))
+
+
+def digits(args: argparse.Namespace) -> None:
+    """Every method on one split of digits."""
+    store("digits", scores("compare", "digits"))
+
+
+def scores(*command: str) -> Stored:
+    """What a command of bayesrule writes to ``scores.json``."""
     with tempfile.TemporaryDirectory() as folder:
-        run("demo", "--out", folder)
-        plain = json.loads(Path(folder, "scores.json").read_text(encoding="utf-8"))
-    store("digits", plain | {"command": "bayesrule demo --out demo"})
+        run(*command, "--out", folder)
+        plain: Stored = json.loads(Path(folder, "scores.json").read_text(encoding="utf-8"))
+    return plain | {"command": " ".join(("bayesrule", *command))}
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,7 @@ class OnSplit:
 
 def on_split(asked: OnSplit) -> dict[str, float]:
     """Scores on the split of that seed, from a start of that seed."""
-    split = br.data.load("digits", seed=asked.seed)
+    split = br.data.load_set("digits", seed=asked.seed)
     posterior = br.fit(build(default_for(split), asked.seed), split.train, asked.method, seed=asked.seed)
     scores = br.evaluate(posterior, split.test, split.ood, seed=asked.seed)
     found = {name: float(scores[name]) for name in SCORES}
@@ -176,7 +187,7 @@ def real_scores(model: Any, x: Any, y: Any) -> dict[str, float]:
     """R², and of ours the share of targets in the 90 % intervals."""
     found = {"R²": float(model.score(x, y))}
     if hasattr(model, "prediction"):
-        low, high = model.prediction(x).interval(0.9)
+        low, high = model.predict_distribution(x).interval(0.9)
         found["inside"] = float(((low.numpy() <= y) & (y <= high.numpy())).mean())
     return found
 
@@ -308,7 +319,7 @@ def pending(page: str) -> bool:
     return not ((ROOT / page).parent / TABLES[page][0]).exists()
 
 
-RUNS = {"digits": digits, "splits": splits, "estimators": estimators, "quick": quick, "tables": tables}
+RUNS = {"demo": demo, "digits": digits, "splits": splits, "estimators": estimators, "quick": quick, "tables": tables}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -35,6 +35,7 @@ from bayesrule.report import provenance
 
 Step = Callable[[], object]
 Contender = Callable[[nn.Module, Batch], Step]
+EXAMPLES = 60_000  # that the posterior of every contender is of
 SETTINGS = {
     "MLP 784-400-400-10, batch 128": ({"name": "mlp", "inputs": 784, "outputs": 10, "hidden": [400, 400]}, 128),
     "LeNet-5, batch 100": ({"name": "lenet5", "channels": 1, "side": 28, "outputs": 10}, 100),
@@ -65,7 +66,7 @@ def adam(model: nn.Module, batch: Batch, fused: bool | None = None) -> Step:
 
 def natural(kind: Callable[..., br.optim.Natural], model: nn.Module, batch: Batch) -> Step:
     """The loop of the README with one of our optimisers."""
-    optimizer = kind(model.parameters(), lr=1e-2, ess=60_000)
+    optimizer = kind(model.parameters(), lr=1e-2, ess=EXAMPLES)
 
     def step() -> None:
         with optimizer.sampled():
@@ -82,7 +83,7 @@ def vogn(model: nn.Module, batch: Batch) -> Step:
 
 def ivon_opt(model: nn.Module, batch: Batch) -> Step:
     """IVON by the package of its authors."""
-    optimizer = importlib.import_module("ivon").IVON(model.parameters(), lr=1e-2, ess=60_000)
+    optimizer = importlib.import_module("ivon").IVON(model.parameters(), lr=1e-2, ess=EXAMPLES)
 
     def step() -> None:
         with optimizer.sampled_params(train=True):
@@ -134,7 +135,7 @@ def _with_divergence(model: nn.Module, batch: Batch, divergence: Callable[[nn.Mo
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
     def step() -> None:
-        loss = F.cross_entropy(model(batch.x), batch.y) + divergence(model) / 60_000
+        loss = F.cross_entropy(model(batch.x), batch.y) + divergence(model) / EXAMPLES
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -158,8 +159,14 @@ PEERS: dict[str, tuple[str, Contender]] = {
 
 
 def ours(method: Method, model: nn.Module, batch: Batch) -> Step:
-    """A step of a learner, its logs included."""
-    task = br.Task.create(model, (batch.x, batch.y), "categorical")
+    """A step of a learner, its logs included.
+
+    The data are the batch, many times over: of 128 examples alone hardly a weight would be known, and numbers that
+    saturated outputs bring to the edge of what a float holds take a processor longer.
+    """
+    times = EXAMPLES // len(batch.y)
+    x, y = batch.x.expand(times, *batch.x.shape).flatten(0, 1), batch.y.repeat(times)
+    task = br.Task.create(model, (x, y), "categorical")
     plan = Plan(epochs=1000, steps_per_epoch=1000, batch_size=len(batch.y))
     learner = method.start(task, plan, Noise.on(task.device))
     return lambda: learner.step(batch)

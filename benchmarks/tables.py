@@ -18,11 +18,13 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from sklearn import datasets
@@ -40,7 +42,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bayesrule as br
+from bayesrule import jobs
 from bayesrule.estimators import BayesianClassifier, BayesianRegressor
+from bayesrule.evaluate.baselines import one_thread
 from bayesrule.files import write_atomically
 from bayesrule.predictions import Classes, Reals
 from bayesrule.report import provenance
@@ -61,7 +65,7 @@ def cut(x: Array, y: Array, seed: int) -> Parts:
 
 def uci(name: str, seed: int) -> Parts:
     """The standard splits from the tenth on."""
-    split = br.data.load(f"uci/{name}", split=10 + seed)
+    split = br.data.load_set(f"uci/{name}", split=10 + seed)
     return tuple(t.numpy() for t in (*split.train, *split.test))  # type: ignore[return-value]
 
 
@@ -188,24 +192,41 @@ def ece(confidence: torch.Tensor, right: torch.Tensor) -> float:
     return float(gaps.abs().sum() / len(confidence))
 
 
-def one_split(name: str, seed: int) -> dict[str, Any]:
-    """All models on one split."""
-    parts = TABLES[name](seed)
-    x, y, test, truth = parts
-    real = bool(np.issubdtype(y.dtype, np.floating))
+@dataclass(frozen=True)
+class Question:
+    """One split of one table."""
+
+    table: str
+    split: int
+
+    def parts(self) -> tuple[Parts, bool]:
+        """The examples, and whether the targets are reals."""
+        parts = TABLES[self.table](self.split)
+        return parts, bool(np.issubdtype(parts[1].dtype, np.floating))
+
+
+def ours(question: Question) -> dict[str, Any]:
+    """The default: NLL, calibration, and seconds of processor time."""
+    (x, y, test, truth), real = question.parts()
     began = time.process_time()
-    ours = (BayesianRegressor if real else BayesianClassifier)(random_state=seed).fit(x, y)
+    fitted = (BayesianRegressor if real else BayesianClassifier)(random_state=question.split).fit(x, y)
     seconds = time.process_time() - began
-    prediction = ours.prediction(test)
-    nll = {
-        "bayesrule": -float(prediction.log_prob(torch.from_numpy(truth)).mean()),
-        "base rate": base_rate(parts, real),
-    }
-    for rival, model in rivals(x, real).items():
-        nll[rival] = rival_nll(model, parts, real)
-    found = {"nll": nll, "seconds": seconds, **calibration(prediction, truth)}
-    if name == "wide":
-        found["rmse of lasso"] = float(np.sqrt(np.mean((LassoCV(alphas=30).fit(x, y).predict(test) - truth) ** 2)))
+    prediction = fitted.predict_distribution(test)
+    nll = -float(prediction.log_prob(torch.from_numpy(truth)).mean())
+    return {"nll": {"bayesrule": nll}, "seconds": seconds, **calibration(prediction, truth)}
+
+
+def others(question: Question) -> dict[str, Any]:
+    """The simple models: NLL, and for the wide table the error of the lasso."""
+    warnings.simplefilter("ignore")  # of kernels at the bounds of their settings
+    parts, real = question.parts()
+    x, _, test, truth = parts
+    found: dict[str, Any] = {"nll": {"base rate": base_rate(parts, real)}}
+    with one_thread():
+        for rival, model in rivals(x, real).items():
+            found["nll"][rival] = rival_nll(model, parts, real)
+            if rival == "lasso":
+                found["rmse of lasso"] = float(np.sqrt(np.mean((model.predict(test) - truth) ** 2)))
     return found
 
 
@@ -216,14 +237,20 @@ def summary(splits: list[dict[str, Any]]) -> dict[str, Any]:
     behind = np.array([s["nll"]["bayesrule"] - s["nll"][best] for s in splits])
     error = float(behind.std(ddof=1) / math.sqrt(len(behind)))
     rest = {key: float(np.mean([s[key] for s in splits])) for key in splits[0] if key != "nll"}
-    return {"nll": nll, "best other": best, "behind": float(behind.mean()), "standard_error": error, **rest}
+    found = {"nll": nll, "best other": best, "behind": float(behind.mean()), "standard_error": error, **rest}
+    if "coverage" in rest:
+        shares = np.array([s["coverage"] for s in splits])
+        found["coverage_error"] = float(shares.std(ddof=1) / math.sqrt(len(shares)))
+    return found
 
 
 def lines(found: dict[str, dict[str, Any]]) -> Iterator[str]:
     """A row for each table."""
     for name, row in found.items():
         calibrated = (
-            f"coverage {row['coverage']:.3f}" if "coverage" in row else f"ECE {row['ece']:.3f} ({row['ece_95']:.3f})"
+            f"coverage {row['coverage']:.3f} ± {row['coverage_error']:.3f}"
+            if "coverage" in row
+            else f"ECE {row['ece']:.3f} ({row['ece_95']:.3f})"
         )
         others = ", ".join(f"{model} {nll:.3f}" for model, nll in row["nll"].items() if model != "bayesrule")
         yield (
@@ -232,25 +259,49 @@ def lines(found: dict[str, dict[str, Any]]) -> Iterator[str]:
         )
 
 
+def picture(found: dict[str, dict[str, Any]]) -> Figure:
+    """How far each model is above the best of all on each table."""
+    figure = Figure(figsize=(7, 0.4 * len(found) + 1.2), layout="constrained")
+    axes = figure.subplots()
+    models = list(dict.fromkeys(model for row in found.values() for model in row["nll"]))
+    for model in models:
+        rows = [index for index, row in enumerate(found.values()) if model in row["nll"]]
+        tables = list(found.values())
+        gaps = [tables[index]["nll"][model] - min(tables[index]["nll"].values()) for index in rows]
+        own = model == "bayesrule"
+        axes.plot(gaps, rows, "D" if own else "o", label=model, color="k" if own else None, zorder=3 if own else 2)
+    axes.set_yticks(range(len(found)), list(found))
+    axes.invert_yaxis()
+    axes.set_xscale("symlog", linthresh=0.02)
+    axes.set_xlabel("test NLL above that of the best model, nats an example")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(loc="lower right", fontsize="small")
+    return figure
+
+
 def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="names of tables, separated by commas")
+    parser.add_argument("--only", help="names of tables, separated by commas; nothing is written then")
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("--cache", type=Path, help="a directory that keeps answers: what was cut goes on from there")
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # of kernels at the bounds of their settings
     names = args.only.split(",") if args.only else list(TABLES)
-    found: dict[str, dict[str, Any]] = {}
-    for name in names:
-        found[name] = summary([one_split(name, seed) for seed in range(args.splits)])
-        print(*lines({name: found[name]}), sep="\n", flush=True)
+    asked = [Question(name, split) for name in names for split in range(args.splits)]
+    answers = [jobs.run(ask, asked, (), args.jobs, args.cache, tell=print) for ask in (others, ours)]
+    splits: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for question, theirs, own in zip(asked, *answers, strict=True):
+        splits[question.table].append(theirs | own | {"nll": own["nll"] | theirs["nll"]})
+    found = {name: summary(rows) for name, rows in splits.items()}
+    print(*lines(found), sep="\n")
     if args.only is None:
         about = provenance(f"python benchmarks/tables.py --splits {args.splits}", seed=0)
         write_atomically(
             args.out / "tables.json", json.dumps(about | {"splits": args.splits, "tables": found}, indent=1)
         )
+        picture(found).savefig(args.out / "tables.png", dpi=120)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def run_shell(page: Path, block: Block) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_page_runs(page, tmp_path, monkeypatch, unpainted):
+def test_page_runs(page, tmp_path, monkeypatch, unpainted, few_trees):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BAYESRULE_DATA", raising=False)
     run(page)

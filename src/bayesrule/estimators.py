@@ -18,8 +18,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, check_random_state, column_or_1d
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from bayesrule import files, methods, modules, priors
@@ -76,7 +77,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.device = device
 
-    def prediction(self, X: ArrayLike, samples: int = 32) -> Prediction:
+    def predict_distribution(self, X: ArrayLike, samples: int = 32) -> Prediction:
         """The distribution of y at X under at most ``samples`` networks: its uncertainties, quantiles and draws."""
         check_is_fitted(self)
         return self.posterior_.predict(validate_data(self, X, reset=False, dtype=FLOATS), samples)
@@ -148,6 +149,15 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         """Undo `_learnt`."""
         for name, value in learnt.items():
             setattr(self, name, np.array(value, dtype=object) if name == "feature_names_in_" else value)
+
+    def _weighted(self, X: Array, y: Array, sample_weight: ArrayLike | None) -> tuple[Array, ...]:
+        """Rows with their weights, if there are any; those of weight zero are not there."""
+        if sample_weight is None:
+            return X, y
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("sample_weight must be above zero for some row, but all are zero")
+        return X[weight > 0], y[weight > 0], weight[weight > 0]
 
     def _learn(self, data: Arrays, likelihood: str, outputs: int) -> Self:
         # scikit-learn's convention: a whole number gives the same fit each time, None another one.
@@ -222,9 +232,12 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
-        batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
+        batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
+            on.
         random_state: a whole number for the same result each time.
         device: ``"auto"`` for a GPU if there is one, or a name such as ``"cuda"``; None: the model's own, else the CPU.
+        class_weight: how many times the rows of each class count, as a dict; ``"balanced"``: all classes alike. The
+            probabilities are then those of data in which classes are that frequent.
 
     Attributes:
         posterior_: what was learnt, as `br.fit` gives it.
@@ -235,29 +248,53 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
     >>> classifier = BayesianClassifier(epochs=20, random_state=0).fit(X, y)
     >>> classifier.score(X, y) > 0.9
     True
-    >>> clear, borderline = classifier.prediction(X[[0, 70]]).total
+    >>> clear, borderline = classifier.predict_distribution(X[[0, 70]]).total
     >>> bool(clear < borderline)
     True
     """
 
     classes_: Array
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from inputs ``[N, features]`` and labels ``[N]`` of any kind."""
+    def __init__(
+        self,
+        method: str | Method = "auto",
+        hidden: Sequence[int] = (64, 64),
+        model: Model | None = None,
+        prior: str | float | Prior | None = None,
+        temperature: float = 1.0,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        random_state: RandomState = None,
+        device: str | torch.device | None = None,
+        class_weight: str | dict[Any, float] | None = None,
+    ) -> None:
+        super().__init__(method, hidden, model, prior, temperature, epochs, batch_size, random_state, device)
+        self.class_weight = class_weight
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn from inputs ``[N, features]`` and labels ``[N]`` of any kind.
+
+        ``sample_weight``: how many times each row counts, ``[N]``.
+        """
         inputs, labels = validate_data(self, X, y, dtype=FLOATS, ensure_min_samples=2)
         check_classification_targets(labels)
+        inputs, labels, *weight = self._weighted(inputs, labels, sample_weight)
+        if self.class_weight is not None:
+            # scikit-learn's "balanced" is by the rows, whatever they weigh
+            balance = compute_sample_weight(self.class_weight, labels)
+            weight = [balance * weight[0] if weight else balance]
         self.classes_, index = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y must hold at least two classes, got only one class: {self.classes_[0]}")
-        return self._learn(standardize((inputs, index)), "categorical", len(self.classes_))
+        return self._learn(standardize((inputs, index, *weight)), "categorical", len(self.classes_))
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """The probability of each class, ``[N, classes]``, averaged over networks."""
-        return self.prediction(X).probs.cpu().numpy()
+        return self.predict_distribution(X).probs.cpu().numpy()
 
     def predict(self, X: ArrayLike) -> Array:
         """The most probable labels."""
-        index = self.prediction(X).point.cpu().numpy()
+        index = self.predict_distribution(X).point.cpu().numpy()
         return self.classes_[index]
 
     def _learnt(self) -> dict[str, Tree]:
@@ -292,12 +329,13 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         hidden: widths of the hidden layers.
         model: a network instead of `br.models.tabular` with ``hidden``: a ``torch.nn.Module``, or a function of the
             numbers of inputs and outputs that makes one.
-        likelihood: ``"gaussian"``, noise that is learnt; ``"heteroscedastic"``, noise that depends on x; ``"poisson"``,
-            for counts.
+        likelihood: ``"gaussian"``, noise that is learnt; ``"heteroscedastic"``, noise that depends on x; ``"student"``,
+            ``"log-normal"``; ``"poisson"`` and ``"negative-binomial"``, for counts.
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
-        batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
+        batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
+            on.
         random_state: a whole number for the same result each time.
         device: ``"auto"`` for a GPU if there is one, or a name such as ``"cuda"``; None: the model's own, else the CPU.
 
@@ -328,8 +366,11 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         super().__init__(method, hidden, model, prior, temperature, epochs, batch_size, random_state, device)
         self.likelihood = likelihood
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from inputs ``[N, features]`` and targets ``[N]`` or ``[N, D]``."""
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn from inputs ``[N, features]`` and targets ``[N]`` or ``[N, D]``.
+
+        ``sample_weight``: how many times each row counts, ``[N]``.
+        """
         if self.likelihood not in REGRESSIONS:
             raise unknown("likelihood", str(self.likelihood), REGRESSIONS)
         likelihood = AVAILABLE[self.likelihood]()
@@ -337,12 +378,12 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         targets = np.asarray(targets, np.float64)  # integers would be taken for labels
         if targets.shape[1:] == (1,):
             targets = column_or_1d(targets, warn=True)
-        data = likelihood.standardized((inputs, targets))
+        data = likelihood.standardized(self._weighted(inputs, targets, sample_weight))
         return self._learn(data, self.likelihood, likelihood.outputs_for(math.prod(targets.shape[1:])))
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Array | tuple[Array, Array]:
         """The mean of y, and with ``return_std`` its standard deviation: noise and ignorance together."""
-        prediction = self.prediction(X)
+        prediction = self.predict_distribution(X)
         mean = prediction.point.cpu().numpy()
         return (mean, prediction.total.sqrt().cpu().numpy()) if return_std else mean
 

@@ -25,6 +25,7 @@ import torch
 from bayesrule import __version__
 from bayesrule.files import write_atomically
 from bayesrule.naming import Named, to_spec
+from bayesrule.showing import time_left
 
 Q = TypeVar("Q")
 Answer = dict[str, Any]  # plain data, as JSON has it
@@ -80,7 +81,7 @@ def run(
             write_atomically(kept, text)
         if tell is not None:
             wait_for = (time.monotonic() - began) / done * (len(left) - done)
-            tell(f"{len(found)}/{len(questions)} {say(questions[index], answer)}{_left(wait_for)}")
+            tell(f"{len(found)}/{len(questions)} {say(questions[index], answer)}{time_left(wait_for)}")
     return [found[index] for index in range(len(questions))]
 
 
@@ -191,16 +192,3 @@ def _words(thing: Any) -> Any:
     if callable(thing):
         return f"{thing.__module__}.{thing.__qualname__}"
     return str(thing)
-
-
-def _left(seconds: float) -> str:
-    """The time that is left, where it is worth a word.
-
-    >>> _left(0.2), _left(90), _left(7200)
-    ('', ', 90 s left', ', 120 min left')
-    """
-    if seconds < 1:
-        return ""
-    if seconds < 120:
-        return f", {seconds:.0f} s left"
-    return f", {seconds / 60:.0f} min left"

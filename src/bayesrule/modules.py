@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
@@ -152,10 +153,60 @@ def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None
         )
     if not isinstance(outputs, Tensor):
         raise NotOneTensor(
-            f"the model must return one tensor, but {type(module).__name__} returned {type(outputs).__name__}; "
-            "wrap it in a module that picks the tensor"
+            f"the model must return one tensor, but {type(module).__name__} returned {type(outputs).__name__}: say "
+            f"which part of it, {_parts(outputs)}"
         )
     return outputs
+
+
+class Pick:
+    """A forward hook that takes one part of what a module returns: by its name, or of a tuple by its number."""
+
+    def __init__(self, part: str | int) -> None:
+        self.part = part
+
+    def __call__(self, module: nn.Module, args: Any, outputs: Any) -> Any:
+        """The part."""
+        if isinstance(outputs, Mapping) or (isinstance(self.part, int) and isinstance(outputs, tuple | list)):
+            with suppress(LookupError):
+                return outputs[self.part]  # type: ignore[index]
+        elif isinstance(self.part, str) and not isinstance(outputs, Tensor) and hasattr(outputs, self.part):
+            return getattr(outputs, self.part)
+        raise NotOneTensor(
+            f"output={self.part!r} must name a part of what the model returns, but {type(module).__name__} returned "
+            f"{type(outputs).__name__}: {_parts(outputs)}"
+        )
+
+
+def _parts(outputs: Any) -> str:
+    """How to name a tensor among outputs of several parts."""
+    names: list[str | int] = []
+    if isinstance(outputs, Tensor):
+        return "leave output out, it is one tensor"
+    if isinstance(outputs, Mapping):
+        names = [name for name in outputs if isinstance(outputs[name], Tensor)]
+    elif isinstance(outputs, tuple | list):
+        names = [index for index, part in enumerate(outputs) if isinstance(part, Tensor)]
+    elif hasattr(outputs, "__dict__"):
+        names = [name for name, part in vars(outputs).items() if isinstance(part, Tensor)]
+    if not names:
+        return "it holds no tensor"
+    return " or ".join(f"output={name!r}" for name in names)
+
+
+def picking(module: AnyModule, part: str | int | None) -> AnyModule:
+    """A copy of the module that returns one part of what it returned; None: the module as it is.
+
+    >>> class Two(nn.Linear):
+    ...     def forward(self, x): return {"logits": super().forward(x), "hidden": x}
+    >>> call(picking(Two(2, 3), "logits"), torch.ones(1, 2)).shape
+    torch.Size([1, 3])
+    """
+    if part is None:
+        return module
+    module = twin(module, shared=())
+    module.register_forward_hook(Pick(part))
+    return module
 
 
 class NotOneTensor(TypeError):

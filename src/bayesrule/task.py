@@ -18,12 +18,15 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.priors import Prior
 
+FEW = 30  # a mean count above which Poisson's noise is as good as normal
+
 
 @dataclass(frozen=True, eq=False)
 class Task:
     """Model, data, likelihood, prior and temperature, checked against each other by `Task.create`.
 
-    The loss of a batch is the mean of −log p(y|f) plus (η/N)·(−log p(w)), for temperature η and N examples.
+    The loss of a batch is the mean of −log p(y|f) plus (η/N)·(−log p(w)), for temperature η and N examples. An example
+    of weight w counts as w of them: −log p(y|f) is multiplied by w, and N is the sum of the weights.
 
     ``prior`` is bound to the model, ``belief`` is the one that it was made of, and ``believed`` whether the user has
     said so, rather than left it open. ``autocast``: of forward passes.
@@ -66,6 +69,8 @@ class Task:
         batch, outputs = _peek(model, data)
         if likelihood is None:  # by all targets that are at hand: the first few reals may be zeros and ones
             chosen = likelihoods.infer(outputs, data.y if isinstance(data, Arrays) else batch.y)
+            if isinstance(data, Arrays) and chosen.kind == "reals":
+                _advise_counts(data)
         else:
             chosen = likelihoods.choose(likelihood)
         if data.scaling.targets is not None and not chosen.rescales_targets:
@@ -76,12 +81,13 @@ class Task:
         if isinstance(data, Arrays):  # a loader's targets are checked as they come
             # all targets, against outputs that take no memory: only their shape is looked at
             shaped = outputs[:1].expand(data.n, *outputs.shape[1:])
-            data = data.replaced(data.x, chosen.check(shaped, data.y))
+            data = data.replaced(data.x, chosen.check(shaped, data.y), data.weight)
             chosen = chosen.placed(data.y)  # by all of them, which the first need not be like
             first = data.y[: len(outputs)].to(outputs.device)
         else:
             first = chosen.check(outputs, batch.y)
-        chosen = chosen.matched(outputs, first)
+        weight = None if batch.weight is None or not bool(batch.weight.any()) else batch.weight
+        chosen = chosen.matched(outputs, first, weight)
         _advise_scaling(batch, data, chosen)
         if isinstance(chosen, likelihoods.Categorical):
             _advise_logits(outputs)
@@ -92,7 +98,7 @@ class Task:
     @property
     def weight(self) -> float:
         """η/N: what the prior, or a divergence from it, counts in a loss that is a mean over examples."""
-        return self.temperature / self.data.n
+        return self.temperature / self.data.total
 
     @cached_property  # asked for in every step
     def device(self) -> torch.device:
@@ -117,17 +123,29 @@ class Task:
             outputs = modules.call(network, x)
         return outputs.to(modules.dtype_of(self.model))
 
-    def nll(self, outputs: Tensor, y: Tensor, likelihood: Likelihood) -> Tensor:
-        """Mean −log p(y|f) of a batch under a likelihood, that of the task or one with better unknowns."""
+    def nll(self, outputs: Tensor, y: Tensor, likelihood: Likelihood, weight: Tensor | None = None) -> Tensor:
+        """Mean −log p(y|f) of a batch under a likelihood, that of the task or one with better unknowns.
+
+        ``weight``: of the batch's examples. The mean is Σ w_i (−log p_i) over the sum of as many average weights, so
+        that the mean over all batches is that over all examples, each counted w_i times.
+        """
         if not isinstance(self.data, Arrays):
             y = likelihood.check(outputs, y)
-        return -likelihood.log_prob(outputs, y).mean()
+        log_prob = likelihood.log_prob(outputs, y)
+        if weight is None:
+            return -log_prob.mean()
+        return -(weight.to(log_prob) * log_prob).mean() * (self.data.n / self.data.total)
+
+    def total_nll(self, outputs: Tensor, batch: Batch, likelihood: Likelihood) -> Tensor:
+        """Σ w_i (−log p(y_i|f_i)) of a batch."""
+        mean = self.nll(outputs, batch.y, likelihood, batch.weight)
+        return mean * len(batch.y) * (self.data.total / self.data.n)
 
     def loss(
-        self, outputs: Tensor, y: Tensor, likelihood: Likelihood, penalty: Tensor
+        self, outputs: Tensor, y: Tensor, likelihood: Likelihood, penalty: Tensor, weight: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Mean −log p(y|f) + (η/N)·penalty, and its two terms apart; ``penalty`` is −log p(w)."""
-        nll = self.nll(outputs, y, likelihood)
+        nll = self.nll(outputs, y, likelihood, weight)
         penalty = self.weight * penalty
         loss = nll + penalty
         return loss, {"loss": loss.detach(), "nll": nll.detach(), "penalty": penalty.detach()}
@@ -212,6 +230,21 @@ def _advise_scaling(batch: Batch, data: Data, likelihood: Likelihood) -> None:
         largest = float(noise.max())
         if largest > 10:
             _advise(f"targets are off the model's outputs by {largest:.3g}")
+
+
+def _advise_counts(data: Arrays) -> None:
+    """Warn of reals that are whole numbers from 0 up, and so small that normal noise would be a bad guess of counts."""
+    y = data.y.double()
+    if data.scaling.targets is not None:
+        y = data.scaling.targets.inverse(y)
+    # within the rounding of single precision, in which targets may have been standardised
+    whole = bool(((y > -0.5) & ((y - y.round()).abs() < 1e-4)).all())
+    if whole and 0 < float(y.mean()) < FEW:
+        warnings.warn(
+            f"y holds whole numbers from 0 up, {float(y.mean()):.3g} in the mean, and is taken for reals: if they "
+            'count something, pass likelihood="poisson" or "negative-binomial", and y as it is; else "gaussian"',
+            stacklevel=4,
+        )
 
 
 def _advise_logits(outputs: Tensor) -> None:

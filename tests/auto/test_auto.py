@@ -7,7 +7,7 @@ from torch import nn
 import bayesrule as br
 from bayesrule.data.splits import folds
 from bayesrule.methods import Auto, Noise, Plan
-from bayesrule.methods.auto import Beliefs, Candidate
+from bayesrule.methods.candidates import Beliefs, Candidate
 from bayesrule.posteriors import Particles
 from bayesrule.task import Task
 
@@ -28,7 +28,7 @@ def learner(method=None, task=None, epochs=4):
     task = task or Task.create(br.models.tabular(4, 1, hidden=(8,)), table())
     plan = Plan(epochs=epochs, steps_per_epoch=7, batch_size=32)
     noise = Noise.on(task.device, seed=1)
-    return (method or Auto(scales=(1.0,), ridges=(0.5,), lassos=())).start(task, plan, noise)
+    return (method or Auto(scales=(1.0,), columns=(), ridges=(0.5,), lassos=())).start(task, plan, noise)
 
 
 def diagnosis(posterior):
@@ -49,8 +49,8 @@ def test_no_network_learns_from_the_examples_that_it_is_judged_on():
         torch.manual_seed(0)
         for batch in [*task.batches(20, 0), *task.batches(20, 1)]:
             own.step(batch)
-        ends.append({name: t.detach().clone() for name, t in own.stack.tensors().items()})
-    before, after = ends[0]["linear.weight"], ends[1]["linear.weight"]
+        ends.append(torch.cat([team.states()["linear.weight"].clone() for team in own.teams]))
+    before, after = ends
     same = (before == after).flatten(1).all(1)
     kept = own.own_fold == 2
     used = torch.tensor([c != 0 for c in range(3) for _ in range(5)])  # the constant has no linear weights
@@ -80,9 +80,47 @@ def test_slopes_are_the_gradients_of_the_priors_log_densities():
     for index, (prior, weight) in enumerate(zip(given, (0.1, 3.0), strict=True)):
         loss = loss - weight * prior.resolve(task.model).log_prob({name: t[index] for name, t in drawn.items()})
     wanted = torch.autograd.grad(loss, list(drawn.values()))
-    Beliefs(candidates, 1, task).add_slopes(drawn, torch.tensor([0.1, 3.0]))
+    Beliefs(candidates, 1, task.model).add_slopes(drawn, torch.tensor([0.1, 3.0]))
     for t, gradient in zip(drawn.values(), wanted, strict=True):
         torch.testing.assert_close(t.grad, gradient)
+
+
+def test_weights_that_come_and_go_by_column_have_the_slope_of_the_group_laplace_prior():
+    layer = nn.Linear(4, 5, bias=False)
+    weights = {"weight": torch.randn(1, 5, 4, requires_grad=True)}
+    prior = br.priors.GroupLaplace(0.7 / 6**0.5, outgoing=True).resolve(layer)  # the variance of a weight is (n + 1)s²
+    (wanted,) = torch.autograd.grad(-2.0 * prior.log_prob({"weight": weights["weight"][0]}), weights["weight"])
+    beliefs = Beliefs([Candidate("columns", {"weight": 0.7}, columns="weight")], 1, layer)
+    beliefs.add_slopes(weights, torch.tensor([2.0]))
+    torch.testing.assert_close(weights["weight"].grad, wanted)
+
+
+def test_the_network_of_a_candidate_without_one_is_zero_in_the_posterior():
+    own = learner()
+    lean, full = own.teams
+    x = own.task.data.x[:3]
+    for k, team in ((1, lean), (1, full)):
+        outputs = team.outputs_without(k, x)
+        for c, found in enumerate(outputs):
+            whole = team.whole(c * own.folds + k)
+            assert set(whole) == set(own.task.parameters())
+            torch.testing.assert_close(torch.func.functional_call(own.task.model, whole, x), found)
+    assert not whole["network.1.weight"].equal(torch.zeros(8, 4))
+    assert lean.whole(0)["network.1.weight"].equal(torch.zeros(8, 4))
+
+
+def test_inputs_that_do_not_matter_are_left_out():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 6, generator=generator)
+    y = (2 * x[:, 0]).sin() * x[:, 1] + 0.1 * torch.randn(300, generator=generator)
+    task = Task.create(br.models.tabular(6, 1, hidden=(16,)), (x, y))
+    own = learner(Auto(scales=(1.2,), columns=(1.2,), ridges=(), lassos=(), folds=2), task, epochs=60)
+    for epoch in range(60):
+        for batch in task.batches(43, epoch):
+            own.step(batch)
+    plain, by_column = own.teams[1].states()["network.1.weight"].norm(dim=1).view(2, 2, 6).mean(1)
+    assert by_column[2:].max() < 0.1 * by_column[:2].min()
+    assert by_column[2:].max() < 0.5 * plain[2:].min()
 
 
 def test_many_networks_at_once_learn_what_a_loop_over_them_does():
@@ -90,12 +128,13 @@ def test_many_networks_at_once_learn_what_a_loop_over_them_does():
     for at_once in (True, False):
         torch.manual_seed(0)
         own = learner(task=Task.create(br.models.tabular(4, 1, hidden=(8,)).double(), table()))
-        assert own.at_once
-        own.at_once = at_once
+        for team in own.teams:
+            assert team.at_once
+            team.at_once = at_once
         for step, batch in enumerate(own.task.batches(32, 0)):
             torch.manual_seed(step)
             own.step(batch)
-        ends.append(own.stack.tensors())
+        ends.append(own.tensors())
     for name, found in ends[0].items():
         torch.testing.assert_close(found, ends[1][name], rtol=1e-7, atol=1e-9)
 
@@ -136,7 +175,7 @@ def test_what_is_not_linear_needs_the_network():
     y = (x[:, 0] * x[:, 1] > 0).long()
     posterior = br.fit(br.models.tabular(4, 2, hidden=(32,)), (x, y), Auto(scales=(2.7,)), epochs=40)
     found = diagnosis(posterior)
-    network = sum(each["weight"] for name, each in found.items() if name.startswith("network"))
+    network = sum(each["weight"] for name, each in found.items() if name.startswith(("network", "columns")))
     assert network > 0.9
     assert found["constant"]["held_out_nll"] == pytest.approx(0.69, abs=0.03)
 
@@ -180,14 +219,14 @@ def test_settings_that_make_no_sense_are_refused(settings, said):
 
 def test_one_example_cannot_be_held_out():
     with pytest.raises(ValueError, match="only one"):
-        br.fit(nn.Linear(2, 1), (torch.ones(1, 2), torch.ones(1)), "auto", epochs=1)
+        br.fit(nn.Linear(2, 1), (torch.ones(1, 2), torch.full((1,), 0.5)), "auto", epochs=1)
 
 
 def test_networks_that_do_not_fit_into_memory_are_refused_before_training():
     class Large(nn.Module):
         def __init__(self):
             super().__init__()
-            self.first = nn.Linear(3000, 5000)
+            self.first = nn.Linear(3000, 8000)
 
         def forward(self, x):
             return self.first(x)[:, :2]

@@ -54,7 +54,7 @@ def painted():
 
 
 @pytest.fixture(autouse=True)
-def _figures(request):
+def _figures(request, few_trees):
     if "painted" not in request.fixturenames:
         request.getfixturevalue("unpainted")
 

@@ -1,5 +1,6 @@
 """The verb sweep, and the options of optimisers that it needs ``--set`` for."""
 
+import inspect
 import json
 import shlex
 from dataclasses import replace
@@ -7,8 +8,9 @@ from dataclasses import replace
 import pytest
 from matplotlib.image import imread
 
+import bayesrule as br
 from bayesrule import sweeps
-from bayesrule.cli import fields
+from bayesrule.cli import fields, parser
 from bayesrule.cli.options import RunSettings
 from bayesrule.cli.sources import read
 from bayesrule.cli.sweep import fit_command
@@ -19,7 +21,7 @@ from bayesrule.sweeps import Trial
 
 SMALL = ("--hidden", "8", "--epochs", "2", "--trials", "3", "--sampler", "random")
 SGD = ("--space", "optimizer=sgd", "--space", "lr=1e-3:1:log", "--space", "momentum=0:0.9")
-SGD += ("--space", "temperature=1e-3:1:log", "--space", "sigma_lr_ratio=1e-2:1:log")
+SGD += ("--method", "bbb", "--space", "temperature=1e-3:1:log", "--space", "sigma_lr_ratio=1e-2:1:log")
 
 
 def test_what_a_sweep_writes_and_shows(bayesrule, tmp_path):
@@ -104,7 +106,7 @@ def test_test_examples_are_never_seen(bayesrule, monkeypatch):
 
 
 def test_diverging_trials(as_json, bayesrule, tmp_path):
-    line = ("sweep", "moons", *SMALL, "--set", "optimizer=sgd", "--trials", "6")
+    line = ("sweep", "moons", *SMALL, "--method", "bbb", "--set", "optimizer=sgd", "--trials", "6")
     result = as_json(*line, "--space", "lr=1e-3:1e30:log", "--out", "a")
     failed = [trial for trial in result["trials"] if trial["failed"]]
     assert result["failed"] == len(failed) > 0
@@ -115,7 +117,7 @@ def test_diverging_trials(as_json, bayesrule, tmp_path):
 
 
 def test_the_picture(as_json, tmp_path, painted):
-    as_json("sweep", "moons", "--hidden", 8, "--epochs", 1, "--trials", 4, "--out", "a")
+    as_json("sweep", "moons", "--method", "bbb", "--hidden", 8, "--epochs", 1, "--trials", 4, "--out", "a")
     picture = imread(tmp_path / "a" / "landscapes.png")
     assert picture.shape[0] > 500
     assert picture.shape[1] > 500
@@ -136,20 +138,53 @@ def test_the_picture_of_little(broken, painted):
     assert landscapes(sweeps.Sweep(tuple(trials), space)).startswith(b"\x89PNG")
 
 
+def test_methods_priors_widths_and_lengths_are_searched(bayesrule, as_json, tmp_path):
+    spaces = ("method=map,swag", "prior=0.3:3:log", "width=4:9:int", "epochs=1:3:int", "rank=2:4:int")
+    words = [word for space in spaces for word in ("--space", space)]
+    result = as_json("sweep", "moons", *words, "--trials", "4", "--sampler", "random", "--out", "a")
+    for trial in result["trials"]:
+        settings = trial["settings"]
+        assert trial["method"]["name"] == settings["method"]
+        assert ("rank" in settings) == (settings["method"] == "swag")
+        assert 0.3 <= settings["prior"] <= 3
+    assert {trial["settings"]["method"] for trial in result["trials"]} == {"map", "swag"}
+    best = result["best"]["settings"]
+    command = shlex.split(result["best"]["fit"])
+    code, _, err = bayesrule(*command[1:], "--out", tmp_path / "run")
+    assert code == 0, err
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["settings"]["method"] == best["method"]
+    assert float(run["settings"]["prior"]) == best["prior"]
+    assert run["settings"]["epochs"] == best["epochs"]
+    assert run["model"]["hidden"] == [best["width"]] * 2
+
+
+def test_the_method_is_that_of_fit():
+    assert inspect.signature(br.fit).parameters["method"].default == sweeps.search.USUAL
+    settings = RunSettings.of(parser().parse_args(["sweep", "houses.csv"]))
+    assert settings.method == "auto"
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [
+        ("sweep moons --space width=4:8:int --hidden 8", "--space width is searched over and set as well"),
+        ("sweep moons --space epochs=1:2:int --epochs 3", "--space epochs is searched over and set as well"),
+        ("sweep moons --space method=map --method map", "--space method is searched over and set as well"),
+        ("sweep moons --space method=map,swga", "did you mean 'swag'"),
+        ("sweep moons --space method=map,swag --space rnak=2:3:int", "unknown setting of"),
+        ("sweep moons --space epochs=1:3", "space['epochs'] must be whole numbers"),
         ("sweep", "the following arguments are required: DATA"),
         ("sweep moons --space lr", "--space must be FIELD=RANGE"),
         ("sweep moons --space lr=1:0", "low must be at most high"),
-        ("sweep moons --space lrr=0:1", "did you mean 'lr'"),
-        ("sweep moons --space lr=1e-3:1:log --set lr=0.1", "--space lr is searched over and set as well"),
+        ("sweep moons --method bbb --space lrr=0:1", "did you mean 'lr'"),
+        ("sweep moons --method bbb --space lr=1e-3:1:log --set lr=0.1", "--space lr is searched over and set as well"),
         (
-            "sweep moons --set sigma_lr_ratio=1 --space sigma_lr=0.1:1",
+            "sweep moons --method bbb --set sigma_lr_ratio=1 --space sigma_lr=0.1:1",
             "--space sigma_lr is searched over and set as well",
         ),
-        ("sweep moons --epochs 0", "epochs must be at least 1 for bbb: 0 is for laplace, map"),
-        ("sweep moons --space temperature=0.1:1 --temperature 0.1", "is searched over and set as well"),
+        ("sweep moons --method bbb --epochs 0", "epochs must be at least 1 for bbb: 0 is for laplace, map"),
+        ("sweep moons --method bbb --space temperature=0.1:1 --temperature 0.1", "is searched over and set as well"),
         ("sweep moons --method map --set lr=0.1", "space must be given for map"),
         ("sweep moons --method bbbb", "did you mean 'bbb'"),
         ("sweep moons --sampler grid", "unknown sampler 'grid'"),

@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import bayesrule as br
+
 LINE = ("--method", "map", "--epochs", 5)
 
 
@@ -137,3 +139,50 @@ def test_a_target_with_holes_is_the_same_everywhere(bayesrule, as_json, tmp_path
     assert "scored on 35 examples" in err
     assert bayesrule("evaluate", "run", "t.csv")[0] == 0
     assert len(as_json("predict", "run", "t.csv")) == 80
+
+
+def test_rows_count_as_often_as_their_weight_says(bayesrule, as_json, tmp_path):
+    frame = orders().assign(times=np.where(np.arange(80) % 2, 1.0, 0.0))
+    frame.loc[::2, "price"] += 1000  # rows that do not count
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    line = ("fit", "t.csv", "--target", "price", "--weights", "times", "--drop", "order,note", *LINE, "--epochs", 60)
+    code, _, err = bayesrule(*line, "--out", "run")
+    assert code == 0, err
+    assert "3 columns become" in err  # the weights are no input
+    assert "weights count in training only" in err
+    predicted = [row["prediction"] for row in as_json("predict", "run", "t.csv")]
+    assert np.mean(predicted) < 100
+    assert bayesrule("fit", "--resume", "--out", "run")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("fit moons --weights w", "--weights is for .csv and .parquet files"),
+        ("fit t.csv --target price --weights price", "--weights must not name the target"),
+        ("fit t.csv --target price --weights wieght", "unknown column 'wieght'"),
+        ("fit t.csv --target price --weights size --method vogn", "vogn does not know weights of examples"),
+        ("compare t.csv --target price --weights size", "does not know weights of examples"),
+        ("sweep t.csv --target price --weights size", "--weights is for fit and compare"),
+        ("fit t.csv --target price --weights city", "column 'city' must hold finite numbers"),
+        ("fit t.csv --target price --weights minus", "weights 'minus' must be numbers from 0 up, got -1.0 in line"),
+        ("fit t.csv --target price --early-stopping 0", "--early-stopping must be at least 1 epoch, got 0"),
+    ],
+)
+def test_weights_that_are_none(bayesrule, tmp_path, line, error):
+    orders().assign(minus=-1.0).to_csv(tmp_path / "t.csv", index=False)
+    code, _, err = bayesrule(*line.split())
+    assert code == 2
+    assert error in err.splitlines()[-1]
+
+
+def test_early_stopping_ends_a_fit_that_gains_nothing(bayesrule, tmp_path):
+    frame = pd.DataFrame({"x": np.arange(200) % 17, "y": np.random.default_rng(0).normal(size=200)})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    line = ("fit", "t.csv", "--target", "y", "--method", "map", "--epochs", 300, "--early-stopping", 2)
+    code, _, err = bayesrule(*line, "--out", "run")
+    assert code == 0, err
+    history = br.load_run(tmp_path / "run").posterior.info["history"]
+    assert len(history) < 300
+    assert "val_nll" in history[0]
+    assert bayesrule("fit", "--resume", "--out", "run")[0] == 0

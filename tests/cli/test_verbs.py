@@ -254,16 +254,19 @@ def test_compare_without_map_has_no_ratio(as_json):
     assert plain["methods"]["mle"]["cost"] is None
 
 
-@pytest.mark.parametrize("names", [("map", "ivon"), pytest.param(tuple(AVAILABLE), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("names", [("mle", "ensemble", "ivon"), pytest.param(tuple(AVAILABLE), marks=pytest.mark.slow)])
 def test_demo_twice_but_not_over_something_else(bayesrule, tmp_path, runs, monkeypatch, names):
     assert demo.AVAILABLE is AVAILABLE
     monkeypatch.setattr(demo, "AVAILABLE", names)
-    code, out, err = bayesrule("demo", "--epochs", 1, "--hidden", 16)
+    code, out, err = bayesrule("demo", "--epochs", 1, "--hidden", 4)
     assert code == 0
     assert all(name in out for name in names)
+    assert "One plain network is over 90 % sure" in " ".join(out.split())
     assert "report.html in a browser" in err
-    assert set(json.loads((tmp_path / "demo" / "scores.json").read_text())["methods"]) == set(names)
-    assert bayesrule("demo", "--epochs", 1, "--hidden", 16, "--json")[0] == 0
+    scores = json.loads((tmp_path / "demo" / "scores.json").read_text())
+    assert set(scores["methods"]) == set(names)
+    assert set(scores["scenes"]) == {"mistakes", "strangers", "promise"}
+    assert bayesrule("demo", "--epochs", 1, "--hidden", 4, "--json")[0] == 0
     assert "holds another run" in bayesrule("demo", "--out", runs / "houses")[2]
 
 

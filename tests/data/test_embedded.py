@@ -3,14 +3,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesrule.data import load
+from bayesrule.data import load_set
 from bayesrule.data.embedded import SPLITS, digits, gap, moons, scrambled, sine
 from bayesrule.data.splits import hold_out
 
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_a_split_is_a_function_of_the_seed(name):
-    a, b, c = load(name, seed=1), load(name, seed=1), load(name, seed=2)
+    a, b, c = load_set(name, seed=1), load_set(name, seed=1), load_set(name, seed=2)
     assert all(torch.equal(s, t) for s, t in zip((*a.train, *a.test), (*b.train, *b.test), strict=True))
     assert name == "and" or not torch.equal(a.train[0], c.train[0])
     assert a.what
@@ -19,7 +19,7 @@ def test_a_split_is_a_function_of_the_seed(name):
 
 
 def test_digits_are_stratified_and_scrambled():
-    split = load("digits")
+    split = load_set("digits")
     shares = split.test[1].bincount() / digits()[1].bincount()
     assert ((shares - 0.2).abs() < 0.01).all()
     assert torch.equal(split.ood.sort(1).values, split.test[0].sort(1).values)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bayesrule.data import load, names
+from bayesrule.data import load_set, names
 from bayesrule.data.cifar import read_cifar10
 from bayesrule.data.idx import pictures, read_idx
 from bayesrule.data.uci import read_uci
@@ -90,9 +90,9 @@ def test_mnist_like_sets(tmp_path, monkeypatch):
     monkeypatch.setenv("BAYESRULE_DATA", str(tmp_path))
     write_pictures(tmp_path / "MNIST/raw", "t10k", 3)
     with pytest.raises(ValueError, match=r"mnist has no training examples .* there is no .*train-images-idx3-ubyte"):
-        _ = load("mnist").train
+        _ = load_set("mnist").train
     write_pictures(tmp_path / "MNIST/raw", "train", 7)
-    mnist = load("mnist")
+    mnist = load_set("mnist")
     assert mnist.ood is None
     assert (mnist.train[0].shape, mnist.test[0].shape, mnist.image_shape) == (
         (7, 1, 28, 28),
@@ -100,10 +100,10 @@ def test_mnist_like_sets(tmp_path, monkeypatch):
         (1, 28, 28),
     )
     write_pictures(tmp_path / "FashionMNIST/raw", "t10k", 4)
-    assert load("mnist").ood.shape == (4, 1, 28, 28)
-    assert torch.equal(load("fashion-mnist").ood, mnist.test[0])
+    assert load_set("mnist").ood.shape == (4, 1, 28, 28)
+    assert torch.equal(load_set("fashion-mnist").ood, mnist.test[0])
     write_pictures(tmp_path / "notMNIST/raw", "t10k", 4)
-    assert load("notmnist").training is None
+    assert load_set("notmnist").training is None
     missing = {entry.name: entry.missing for entry in names()}
     assert missing["digits"] == missing["mnist"] == missing["notmnist"] == ""
     assert str(tmp_path / "KMNIST/raw/t10k-images-idx3-ubyte") in missing["kmnist"]
@@ -121,7 +121,7 @@ def write_cifar(folder, n=2):
 
 def test_cifar10(tmp_path):
     records = write_cifar(tmp_path / "cifar-10-batches-bin")
-    split = load("cifar10", data_dir=tmp_path)
+    split = load_set("cifar10", data_dir=tmp_path)
     assert split.train[0].shape == (10, 3, 32, 32)
     assert split.train[1].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert split.test[0][1, 2, 0, 5] == torch.tensor(records[1, 1 + 2048 + 5] / 255, dtype=torch.float32)
@@ -161,7 +161,7 @@ def write_uci(folder, **changes):
 
 def test_uci(tmp_path):
     write_uci(tmp_path / "UCI_Datasets/bostonHousing/data")
-    split = load("uci/boston", data_dir=tmp_path, split=1)
+    split = load_set("uci/boston", data_dir=tmp_path, split=1)
     assert (split.kind, [t.tolist() for t in split.train]) == ("reals", [[[7, 9], [4, 6]], [8, 5]])
     assert [t.tolist() for t in split.test] == [[[1, 3]], [2]]
 
@@ -193,18 +193,18 @@ def test_uci_errors(tmp_path, changes, split, message):
 )
 def test_absent_files(tmp_path, monkeypatch, name, path):
     with pytest.raises(FileNotFoundError, match=f"looked for {tmp_path / path}.*set data_dir or .BAYESRULE_DATA"):
-        load(name, data_dir=tmp_path)
+        load_set(name, data_dir=tmp_path)
     monkeypatch.delenv("BAYESRULE_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match=f"{name} is read from files.*set data_dir or .BAYESRULE_DATA"):
-        load(name)
+        load_set(name)
     assert "set data_dir or $BAYESRULE_DATA" in {entry.name: entry.missing for entry in names()}[name]
 
 
 def test_unknown_names_and_splits():
     with pytest.raises(ValueError, match="unknown data set 'uci/yatch': did you mean 'uci/yacht'"):
-        load("uci/yatch")
+        load_set("uci/yatch")
     with pytest.raises(ValueError, match="split must be 0 for digits, got 3"):
-        load("digits", split=3)
+        load_set("digits", split=3)
 
 
 @pytest.mark.parametrize("kind", ["idx", "cifar"])

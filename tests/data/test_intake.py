@@ -8,7 +8,7 @@ import scipy.sparse
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from bayesrule.data import Arrays, Loader, as_data, as_inputs, load, standardize
+from bayesrule.data import Arrays, Loader, as_data, as_inputs, load_set, standardize
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_labels_and_indices_are_not_scaled():
 
 
 def test_standardize_reads_loaders():
-    x, y = load("sine").train
+    x, y = load_set("sine").train
     a = standardize((x, y))
     b = standardize(DataLoader(TensorDataset(x, y), batch_size=7, shuffle=True, drop_last=True))
     assert a.fingerprint() == b.fingerprint()

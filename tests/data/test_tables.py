@@ -37,11 +37,13 @@ def test_columns_become_numbers_and_the_rest_is_said():
     frame = people()
     frame.loc[[3, 5], "age"] = np.nan
     schema = Schema.learn(frame, "pay")
-    assert schema.features == ("age", "age is missing", "member", "city=Lima", "city=Oslo", "city=Rome")
+    turns = tuple(f"born: {side} of {turn}" for turn in ("year", "week") for side in ("sine", "cosine"))
+    cities = ("city=Lima", "city=Oslo", "city=Rome")
+    assert schema.features == ("age", "age is missing", "member", *cities, "born", *turns)
     x = schema.inputs(frame)
     assert x.dtype == np.float64
     assert x[3].tolist()[:2] == [frame["age"].median(), 1.0]
-    np.testing.assert_array_equal(x[:, 3:].sum(1), 1)
+    np.testing.assert_array_equal(x[:, 3:6].sum(1), 1)
     assert schema.kind == "reals"
     assert schema.notes == (
         "target 'pay': real numbers",
@@ -49,13 +51,12 @@ def test_columns_become_numbers_and_the_rest_is_said():
         "column 'planet' dropped: it is constant, 'Earth' in every row",
         "column 'zero' dropped: it is constant, 0 in every row",
         "column 'empty' dropped: it is empty",
-        "column 'born' dropped: it holds dates or times; add the parts that matter (year, month, hour) "
-        "as columns of numbers",
+        "column 'born' is read as dates",
     )
 
 
 def test_new_tables():
-    schema = Schema.learn(people(), "pay")
+    schema = Schema.learn(people().drop(columns="born"), "pay")
     new = pd.DataFrame({"extra": [1, 2], "city": ["Paris", None], "member": [None, True], "age": ["41", None]})
     x = schema.inputs(new)
     assert x[0].tolist() == [41, 0 if x[0, 1] == 0 else 1, 0, 0, 0]
@@ -245,10 +246,56 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
         read_table(tmp_path / "t.parquet")
 
 
-def test_dates_of_every_kind_are_dropped():
-    dates = [datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)]
+def test_dates_become_days_and_turns_and_lengths_of_time_are_dropped():
+    dates = [datetime.date(1970, 1, 1), datetime.date(1970, 1, 8)]
     frame = pd.DataFrame({"x": [1, 2], "d": dates, "t": pd.to_timedelta([1, 2], unit="h"), "y": [0.5, 1.5]})
-    assert Schema.learn(frame, "y").features == ("x",)
+    schema = Schema.learn(frame, "y")
+    assert schema.features[:2] == ("x", "d")
+    assert "column 't' dropped: it holds times or lengths of time" in schema.notes[2]
+    x = schema.inputs(frame)[:, 1:]
+    angle = 2 * np.pi * 7 / 365.2425
+    np.testing.assert_allclose(x, [[0, 0, 1, 0, 1], [7, np.sin(angle), np.cos(angle), 0, 1]], atol=1e-12)
+    assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+    later = pd.DataFrame({"x": [1, 1], "d": [datetime.date(1970, 1, 12), datetime.date(2020, 1, 1)]})
+    assert schema.unusual(later) == [(), ("d",)]
+
+
+def test_times_of_day_count_where_there_are_some():
+    times = pd.to_datetime(["2020-01-01 00:00", "2020-01-02 06:00"])
+    frame = pd.DataFrame({"d": times, "y": [0.5, 1.5]})
+    schema = Schema.learn(frame, "y")
+    assert schema.features[-2:] == ("d: sine of day", "d: cosine of day")
+    np.testing.assert_allclose(schema.inputs(frame)[:, -2:], [[0, 1], [1, 0]], atol=1e-9)
+
+
+def test_excel_writes_dates_as_numbers_of_days(tmp_path):
+    days = pd.Series(pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(30) * 9, unit="D"))
+    serial = (days - pd.Timestamp("1899-12-30")).dt.days
+    frame = pd.DataFrame({"Order Date": serial, "amount": serial, "y": np.random.default_rng(0).random(30)})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    _, schema = load_table(tmp_path / "t.csv", "y")
+    assert "column 'Order Date' is read as dates, which Excel writes as numbers of days" in schema.notes
+    assert "amount: sine of year" not in schema.features
+    plain = Schema.learn(frame.assign(**{"Order Date": days}), "y")
+    np.testing.assert_allclose(schema.inputs(frame), plain.inputs(frame.assign(**{"Order Date": days})))
+
+
+@pytest.mark.parametrize(
+    ("texts", "read"),
+    [
+        (["03/04/2020", "13/04/2020"], "day before the month"),
+        (["03/04/2020", "03/14/2020"], "month before the day"),
+        (["03.04.2020", "05.06.2020"], "day before the month"),
+        (["03/04/2020", "05/06/2020"], "month before the day"),
+    ],
+)
+def test_the_order_of_day_and_month_is_one_and_said(texts, read):
+    frame = pd.DataFrame({"when": texts * 6, "y": np.arange(12) / 3})
+    schema = Schema.learn(frame, "y")
+    assert read in schema.notes[1]
+    first = datetime.date(2020, 4, 3) if "day" in read[:3] else datetime.date(2020, 3, 4)
+    found = schema.inputs(pd.DataFrame({"when": ["03/04/2020", "2020/03/04"]}))[:, 0]
+    assert found.tolist() == [(d - datetime.date(1970, 1, 1)).days for d in (first, datetime.date(2020, 3, 4))]
 
 
 @pytest.mark.parametrize(
@@ -267,14 +314,19 @@ def test_dates_of_every_kind_are_dropped():
         "%a, %d %b %Y %H:%M",
     ],
 )
-def test_dates_as_texts_are_dropped(tmp_path, written):
+def test_dates_as_texts_are_dates(tmp_path, written):
     days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(40) * 5, unit="D")
     frame = pd.DataFrame({"x": np.arange(40), "day": days.strftime(written), "y": rng.random(40)})
     frame.loc[3, "day"], frame.loc[7, "day"] = "unknown", None
     frame.to_csv(tmp_path / "t.csv", index=False)
     _, schema = load_table(tmp_path / "t.csv", "y")
-    assert schema.features == ("x",)
-    assert "column 'day' dropped: it holds dates or times" in schema.notes[1]
+    assert schema.features[:3] == ("x", "day", "day is missing")
+    assert "column 'day' is read as dates" in " ".join(schema.notes)
+    found = schema.inputs(read_table(tmp_path / "t.csv"))
+    known = found[:, 2] == 0
+    assert known.sum() == 38
+    origin = days[0] - pd.Timestamp("1970-01-01")
+    assert np.abs(found[known, 1] - origin.days - 5 * np.arange(40)[known]).max() < 0.1  # of a day: time zones
 
 
 @pytest.mark.parametrize(

@@ -40,19 +40,30 @@ def compiled(cache: Path) -> Path:
     """The library, compiled unless the cache has it for this source and this torch."""
     key = hashlib.sha256(SOURCE.read_bytes() + torch.__version__.encode()).hexdigest()[:16]
     library = cache / f"second_device-{key}.so"
-    if not library.exists():
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            fresh = Path(folder) / library.name
-            compile_to(fresh)
-            os.replace(fresh, library)  # another process may have done the same meanwhile: both files are whole
+    with alone(cache):  # workers that start together would all compile
+        if not library.exists():
+            with tempfile.TemporaryDirectory(dir=cache) as folder:
+                fresh = Path(folder) / library.name
+                compile_to(fresh)
+                os.replace(fresh, library)  # a run that is stopped leaves no half a file
     return library
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time, of all that use the folder; the system lets go when one ends, however it ends."""
+    import fcntl  # absent on Windows, where there is no compiler either
+
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def compile_to(library: Path) -> None:
     """Run the compiler, without the build tools that `torch.utils.cpp_extension` asks for."""
     folder = Path(torch.__file__).parent
     abi = int(torch.compiled_with_cxx11_abi())
-    flags = ["-O1", "-fPIC", "-shared", "-std=c++20", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f"-I{folder / 'include'}"]
+    flags = ["-O0", "-fPIC", "-shared", "-std=c++20", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f"-I{folder / 'include'}"]
     libraries = [f"-L{folder / 'lib'}", "-ltorch_cpu", "-lc10"]
     command = [str(compiler()), *flags, str(SOURCE), "-o", str(library), *libraries]
     done = subprocess.run(command, capture_output=True, text=True)

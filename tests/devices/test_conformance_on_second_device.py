@@ -151,6 +151,13 @@ def test_any_likelihood(name, target, second):
     assert prediction.point.device == second
     assert prediction.log_prob(y).isfinite().all()
     assert prediction.sample(3).device == second
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_scores_of_any_likelihood(target, second):
+    """Which know of the prediction, and of no method."""
+    x, (likelihood, outputs, y) = classes()[0], TARGETS[target]
+    prediction = fit("map", second, mlp(outputs), (x, y), likelihood=likelihood, epochs=1).predict(x)
     assert score(prediction, y)["nll"] == pytest.approx(float(-prediction.log_prob(y).mean()), rel=1e-4)
 
 

@@ -14,7 +14,10 @@ from torch.utils.data import DataLoader, TensorDataset
 import bayesrule as br
 from bayesrule.estimators import BayesianClassifier, BayesianRegressor
 from bayesrule.evaluate import quantile_calibration, reliability, risk_coverage, score
+from bayesrule.methods import Plan
 from bayesrule.predictions import Binary, Classes, Counts, Reals
+from bayesrule.task import Task
+from bayesrule.training import belief
 
 CPU = torch.device("cpu")
 LOGITS = torch.randn(5, 6, 3, generator=generator())
@@ -199,3 +202,11 @@ def test_no_step_within_an_epoch_waits(method, second):
     steps = [(before, now) for before, now in pairwise(seen) if before[0] == now[0] and not now[1]]
     assert len(steps) == 2 * 10
     assert [now[2] - before[2] for before, now in steps] == [0] * len(steps)
+
+
+def test_the_prior_is_settled_as_on_the_cpu(second):
+    x, y = classes(60)
+    cpu, device = (Task.create(mlp().to(where), (x, y)) for where in (CPU, second))
+    found, expected = (belief.settle(task, Plan(1, 1800, 10), 0) for task in (device, cpu))
+    assert found["scale"] == expected["scale"]
+    assert found["held_out_nll"] == pytest.approx(expected["held_out_nll"], rel=1e-5)

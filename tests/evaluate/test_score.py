@@ -143,7 +143,8 @@ def test_the_bootstrap_is_the_score_of_resamples(monkeypatch):
     logits, ood = CLASSES.logits[:, :30].round(), Classes(randn(4, 20, 5, seed=3).round())
     drawn, outside = labels(30, 30, seed=5), labels(20, 20, seed=6)
     counts = torch.cat([torch.bincount(drawn, minlength=30), torch.bincount(outside, minlength=20)]).double()
-    monkeypatch.setattr(scores_module, "_resamples", lambda rows, n, _: (counts[:30] if n == 30 else counts[30:])[None])
+    parts = {30: counts[:30], 20: counts[30:]}
+    monkeypatch.setattr(scores_module, "_resample", lambda own, numbers, _: own.copy_(parts[own.shape[1]]))
     ends = score(Classes(logits), Y[:30], ood, bootstrap=1)
     again = score(Classes(logits[:, drawn]), Y[:30][drawn], Classes(ood.logits[:, outside]), bootstrap=0)
     for name, value in again.items():
@@ -155,14 +156,15 @@ def test_resamples_are_multinomial_and_memory_is_bounded(monkeypatch):
     assert score(CLASSES, Y, bootstrap=64).intervals == whole.intervals
     assert score(CLASSES, Y, bootstrap=64, seed=1).intervals != whole.intervals
     sizes = []
-    original = scores_module._resamples
+    original = scores_module._resample
     monkeypatch.setattr(scores_module, "CELLS", 10 * N)
-    monkeypatch.setattr(scores_module, "_resamples", lambda *a: sizes.append(a[0]) or original(*a))
+    monkeypatch.setattr(scores_module, "_resample", lambda *a: sizes.append(len(a[0])) or original(*a))
     chunked = score(CLASSES, Y, bootstrap=64)
     for name in whole:  # chunks do not change the draws
         assert chunked.interval(name) == pytest.approx(whole.interval(name))
     assert sizes == [10] * 6 + [4]
-    weights = original(5, 7, torch.Generator().manual_seed(0))
+    weights = torch.empty(5, 7)
+    original(weights, torch.empty(5, 7, dtype=torch.int64), torch.Generator().manual_seed(0))
     assert weights.sum(1).tolist() == [7.0] * 5
 
 

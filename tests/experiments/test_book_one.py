@@ -1,5 +1,6 @@
 """The experiments after Book (2020), chapters 1, 2 and 5 and appendix A, and after Romijnders."""
 
+import functools
 import io
 import json
 import math
@@ -10,7 +11,7 @@ from covering import first
 from matplotlib.image import imread
 
 from bayesrule.experiments import EXPERIMENTS, Setting, book, findings, png, trials
-from bayesrule.experiments.book import and_perceptron, initial_sigma, kl_weights, noise_confidence, path_derivative
+from bayesrule.experiments.book import and_perceptron, initial_sigma, noise_confidence, path_derivative
 from bayesrule.experiments.book.logistic import LogisticRegression, Normal, probability
 from bayesrule.experiments.gaussian import sigma_pull
 from bayesrule.methods import BBB
@@ -34,13 +35,19 @@ def short(monkeypatch):
     monkeypatch.setattr(sigma_pull, "STEPS", 20)
 
 
+@functools.cache
+def answer(name):
+    """What an experiment finds, for tests with ``short``."""
+    return EXPERIMENTS[name](Setting())
+
+
 def plain(result):
     return json.dumps(result.data, allow_nan=False)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_answers_in_full(name, short):
-    result = EXPERIMENTS[name](Setting())
+    result = answer(name)
     picture = imread(io.BytesIO(png(result)), format="png")
     assert result.claims
     assert all(claim.source and claim.says and claim.measured for claim in result.claims)
@@ -51,13 +58,13 @@ def test_an_experiment_answers_in_full(name, short):
 
 @pytest.mark.parametrize("name", first(NAMES))
 def test_an_experiment_repeats(name, short):
-    assert plain(EXPERIMENTS[name](Setting())) == plain(EXPERIMENTS[name](Setting()))
+    assert plain(EXPERIMENTS[name](Setting())) == plain(answer(name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "sigma-pull"])  # sigma-pull draws nothing at random
 def test_an_experiment_with_another_seed_answers_otherwise(name, short):
-    assert plain(EXPERIMENTS[name](Setting())) != plain(EXPERIMENTS[name](Setting(seed=1)))
+    assert plain(EXPERIMENTS[name](Setting(seed=1))) != plain(answer(name))
 
 
 def held(result):
@@ -82,7 +89,7 @@ def test_a_perceptron_learns_and(seed):
 
 def test_the_path_derivative_is_quiet_at_the_posterior_and_loud_from_a_narrow_start(short):
     """The variance vanishes at the exact posterior; far narrower than it, the noise is that of −(η/N)·ε/σ."""
-    claims = path_derivative.run(Setting()).claims
+    claims = answer("path-derivative").claims
     assert claims[0].held
     assert next(claim for claim in claims if claim.source == "closed form").held
 
@@ -138,7 +145,7 @@ def test_a_training_that_broke_off_is_plain_too():
 
 def test_kl_weights_count_the_whole_divergence(short):
     """Loss and divergence are with full weight, whatever λ: without the divergence in training, too."""
-    for trial in kl_weights.run(Setting()).data["trials"]:
+    for trial in answer("kl-weights").data["trials"]:
         assert trial["loss"] == pytest.approx(trial["history"][-1]["nll"] + trial["history"][-1]["penalty"])
         assert trial["divergence"] > 100
 

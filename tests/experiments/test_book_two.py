@@ -1,5 +1,6 @@
 """The experiments after Book (2020), sections 3.3, 5.3 and 5.4: optimisers, landscapes, groups and schedules."""
 
+import functools
 import io
 import json
 import math
@@ -49,6 +50,12 @@ def short(monkeypatch):
     monkeypatch.setattr(lr_schedules, "RANGE_STEPS", 30)
 
 
+@functools.cache
+def answer(name):
+    """What an experiment finds, for tests with ``short``."""
+    return EXPERIMENTS[name](Setting())
+
+
 def plain(result):
     return json.dumps(result.data, allow_nan=False)
 
@@ -59,7 +66,7 @@ def trial(accuracy=0.5, loss=1.0, failed=None, history=(), what="x"):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_answers_in_full(name, short):
-    result = EXPERIMENTS[name](Setting())
+    result = answer(name)
     picture = imread(io.BytesIO(png(result)), format="png")
     assert result.claims
     assert all(claim.source and claim.says and claim.measured for claim in result.claims)
@@ -71,17 +78,17 @@ def test_an_experiment_answers_in_full(name, short):
 
 @pytest.mark.parametrize("name", first(NAMES))
 def test_an_experiment_repeats(name, short):
-    assert plain(EXPERIMENTS[name](Setting())) == plain(EXPERIMENTS[name](Setting()))
+    assert plain(EXPERIMENTS[name](Setting())) == plain(answer(name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_with_another_seed_answers_otherwise(name, short):
-    assert plain(EXPERIMENTS[name](Setting())) != plain(EXPERIMENTS[name](Setting(seed=1)))
+    assert plain(EXPERIMENTS[name](Setting(seed=1))) != plain(answer(name))
 
 
 @pytest.mark.parametrize("experiment", [sgd_landscape, adam_landscape, optimizers, groups, group_plateau, lr_schedules])
-def test_the_full_setting_knows_its_data(experiment, monkeypatch):
+def test_the_full_setting_knows_its_data(experiment, monkeypatch, unpainted):
     """The full setting asks for trainings on the document's data, for no more than 330 epochs in all.
 
     But for plateaus, which do not come in fewer than 675.

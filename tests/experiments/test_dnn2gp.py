@@ -1,5 +1,6 @@
 """The experiments about networks as Gaussian processes, and the relevance of examples."""
 
+import functools
 import io
 import json
 import math
@@ -32,13 +33,19 @@ def short(monkeypatch):
     monkeypatch.setattr(relevance, "SEEDS", {False: 2})
 
 
+@functools.cache
+def answer(name):
+    """What an experiment finds, for tests with ``short``."""
+    return EXPERIMENTS[name](Setting())
+
+
 def plain(result):
     return json.dumps(result.data, allow_nan=False)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_answers_in_full(name, short):
-    result = EXPERIMENTS[name](Setting())
+    result = answer(name)
     assert result.claims
     assert all(claim.source and claim.says and claim.measured for claim in result.claims)
     assert all(type(claim.held) is bool for claim in result.claims)
@@ -48,13 +55,13 @@ def test_an_experiment_answers_in_full(name, short):
 
 @pytest.mark.parametrize("name", first(NAMES))
 def test_an_experiment_repeats(name, short):
-    assert plain(EXPERIMENTS[name](Setting())) == plain(EXPERIMENTS[name](Setting()))
+    assert plain(EXPERIMENTS[name](Setting())) == plain(answer(name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_with_another_seed_answers_otherwise(name, short):
-    assert plain(EXPERIMENTS[name](Setting())) != plain(EXPERIMENTS[name](Setting(seed=1)))
+    assert plain(EXPERIMENTS[name](Setting(seed=1))) != plain(answer(name))
 
 
 @pytest.mark.slow

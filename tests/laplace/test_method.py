@@ -72,7 +72,7 @@ def test_subsets(subset, names):
 
 def test_large_networks_get_their_last_layer():
     model = nn.Sequential(nn.Linear(64, 100), nn.Tanh(), nn.Linear(100, 10))
-    posterior = br.fit(model, br.data.load("digits").train, Laplace(), epochs=1)
+    posterior = br.fit(model, br.data.load_set("digits").train, Laplace(), epochs=1)
     assert list(posterior.mean) == ["2.weight", "2.bias"]
 
 

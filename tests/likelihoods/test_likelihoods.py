@@ -9,7 +9,16 @@ from torch import distributions as td
 from torch.func import jacrev, vmap
 
 from bayesrule import likelihoods
-from bayesrule.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic, LogNormal, Poisson, Student
+from bayesrule.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    Heteroscedastic,
+    LogNormal,
+    NegativeBinomial,
+    Poisson,
+    Student,
+)
 from bayesrule.naming import from_spec, to_spec
 
 B = 4
@@ -32,6 +41,11 @@ def normal(outputs):
 
 def squeezed(outputs):
     return outputs.squeeze(1) if outputs.ndim > 1 else outputs
+
+
+def dispersed(f, alpha):
+    """Counts of mean μ = exp(f) and variance μ + α μ², in torch's parameters."""
+    return td.NegativeBinomial(1 / torch.as_tensor(alpha), logits=f + torch.as_tensor(alpha).log())
 
 
 # likelihood, shape of outputs, the same distribution by torch
@@ -60,6 +74,9 @@ CASES = [
     (Poisson(), (B,), lambda f: td.Poisson(f.exp())),
     (Poisson(), (B, 1), lambda f: td.Poisson(squeezed(f).exp())),
     (Poisson(), (B, 3), lambda f: td.Poisson(f.exp())),
+    (NegativeBinomial(0.5), (B,), lambda f: dispersed(f, 0.5)),
+    (NegativeBinomial(0.5), (B, 1), lambda f: dispersed(squeezed(f), 0.5)),
+    (NegativeBinomial(PAIR), (B, 2), lambda f: dispersed(f, PAIR)),
 ]
 ids = [f"{case[0].name}-{'x'.join(map(str, case[1]))}" for case in CASES]
 
@@ -94,6 +111,8 @@ def test_hessian_is_the_expected_second_derivative(case):
         weights = weights * angles.cos() ** (likelihood.freedom - 1)
         points = [reference.loc + reference.scale * math.sqrt(likelihood.freedom) * a.tan() for a in angles]
         expected = sum(w * second(y) for w, y in zip(weights / weights.sum(), points, strict=True))
+    elif isinstance(likelihood, NegativeBinomial):  # linear in y
+        expected = second(reference.mean)
     else:
         expected = second(likelihood.check(outputs, reference.sample()))
     ours = likelihood.hessian(outputs)
@@ -148,7 +167,8 @@ def test_round_trip_through_plain_data(case):
 
 def test_by_name_and_inferred():
     reals = ["gaussian", "heteroscedastic", "log-normal"]
-    assert sorted(likelihoods.AVAILABLE) == ["bernoulli", "categorical", *reals, "poisson", "student"]
+    counts = ["negative-binomial", "poisson"]
+    assert sorted(likelihoods.AVAILABLE) == ["bernoulli", "categorical", *reals, *counts, "student"]
     for name, kind in likelihoods.AVAILABLE.items():
         assert isinstance(likelihoods.choose(name), kind)
     with pytest.raises(ValueError, match="did you mean 'poisson'"):

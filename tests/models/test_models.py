@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bayesrule.data import Split, load
+from bayesrule.data import Split, load_set
 from bayesrule.models import ACTIVATIONS, build, choose_device, default_for, lenet5, mlp
 
 MLP = {"name": "mlp", "inputs": 4, "outputs": 2, "hidden": [8], "activation": "tanh", "dropout": 0.1}
@@ -91,5 +91,5 @@ def test_default_for_pictures(split, name):
 
 @pytest.mark.parametrize("name", ["moons", "and", "sine", "gap"])
 def test_default_for_embedded(name):
-    split = load(name)
+    split = load_set(name)
     assert build(default_for(split))(split.test[0]).shape == (len(split.test[1]), len(split.classes) or 1)

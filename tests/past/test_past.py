@@ -37,11 +37,6 @@ def pasts():
 def test_every_gaussian_is_a_prior_for_every_method(pasts, give, take, tmp_path):
     past = pasts[give]
     x, y = classes(24, seed=1)
-    if take == "bbb, by turns" and give == "swag":
-        # Plain SGD is far too fast for a prior as stiff as that of two snapshots: it diverges, and says so.
-        with pytest.raises(br.training.Diverged, match="though its numbers are finite"):
-            br.fit(mlp(seed=5), (x, y), TAKE[take], prior=past, epochs=1, batch_size=12)
-        return
     posterior = br.fit(mlp(seed=5), (x, y), TAKE[take], prior=past, epochs=1, batch_size=12)
     assert (posterior.predict(x).probs.sum(1) - 1).abs().max() < 1e-5
     posterior.save(tmp_path / "p")

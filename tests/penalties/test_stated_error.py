@@ -102,6 +102,7 @@ def outcome(seed):
     return each.name, None, true_error(answer, each.log_density), answer.error
 
 
+QUICK = (10, 12, 13, 14, 15, 17)
 TRUE = ("smooths too much", "finer than can be undone", "too coarse for the penalty's spectrum")
 
 
@@ -115,13 +116,13 @@ def check(seeds, least):
 
 
 def test_the_stated_error_holds():
-    """Each kind of prior once, and each family at least once."""
-    check(range(12, 18), least=5)
+    """Each kind of prior once, and each family but Laplace's, which takes longest and has a round trip of its own."""
+    check(QUICK, least=5)
 
 
 @pytest.mark.slow
 def test_the_stated_error_holds_in_a_sweep():
-    check([*range(12), *range(18, 180)], least=158)
+    check([seed for seed in range(180) if seed not in QUICK], least=158)
 
 
 def smoothed(log_density, family, **given):

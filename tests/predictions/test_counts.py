@@ -1,4 +1,4 @@
-"""Mixtures of Poisson distributions."""
+"""Mixtures of Poisson and of negative binomial distributions."""
 
 import math
 
@@ -74,7 +74,80 @@ def test_sample_moments(seed):
     assert ((drawn.mean(0) - prediction.mean) / (prediction.variance / n).sqrt()).abs().max() < 4.5
 
 
+def dispersed(case):
+    prediction = mixture(case)
+    g = torch.Generator().manual_seed(case[-1])
+    return Counts(prediction.log_rates, 0.05 + torch.rand(prediction.log_rates.shape, generator=g, dtype=torch.float64))
+
+
+def scipys(prediction):
+    """The same distributions by scipy."""
+    rates, r = prediction.log_rates.double().exp().numpy(), 1 / prediction.dispersions.double().numpy()
+    return stats.nbinom(r, r / (r + rates))
+
+
+@given(CASES)
+def test_dispersed_counts_split_their_variance(case):
+    prediction = dispersed(case)
+    rates = prediction.log_rates.exp()
+    assert torch.allclose(prediction.aleatoric, torch.from_numpy(scipys(prediction).var()).mean(0))
+    assert torch.allclose(prediction.epistemic, rates.var(0, correction=0))
+    assert torch.equal(prediction.total, prediction.aleatoric + prediction.epistemic)
+
+
+@given(CASES, st.floats(1e-6, 1 - 1e-6))
+def test_dispersed_quantile_is_the_least_count_that_reaches_the_level(case, q):
+    prediction = dispersed(case)
+    k = prediction.quantile(q)
+    assert torch.equal(k, k.round())
+    assert (prediction.cdf(k) >= q).all()
+    assert (prediction.cdf(k - 1) < q).all()
+
+
+def test_dispersed_counts_against_scipy():
+    prediction = dispersed((4, 3, (), 0))
+    y = torch.tensor([0, 3, 11])
+    exact = scipys(prediction)
+    assert np.allclose(prediction.log_prob(y).exp(), exact.pmf(y.numpy()).mean(0))
+    assert np.allclose(prediction.cdf(y), exact.cdf(y.numpy()).mean(0))
+    assert (prediction.cdf(-0.5) == 0).all()
+    one = Counts(prediction.log_rates[:1], prediction.dispersions[:1])
+    levels = torch.tensor([0.05, 0.5, 0.999])
+    assert np.array_equal(one.quantile(levels), scipys(one).ppf(levels.double().numpy()[:, None]))
+
+
+@pytest.mark.parametrize("rate", [1e-8, 1.0, 1e3, 1e9])
+@pytest.mark.parametrize("dispersion", [1e-5, 1.0, 50.0])
+def test_dispersed_counts_over_many_magnitudes(rate, dispersion):
+    prediction = Counts(torch.tensor([[rate]]).log(), torch.tensor(dispersion))
+    exact = scipys(prediction)
+    lower, upper = prediction.interval(0.95)
+    assert lower.item() == pytest.approx(exact.ppf(0.025).item(), rel=1e-6)
+    assert upper.item() == pytest.approx(exact.ppf(0.975).item(), rel=1e-6)
+    y = prediction.mean.round()
+    assert prediction.log_prob(y).item() == pytest.approx(exact.logpmf(y.numpy()).item(), rel=1e-4, abs=1e-6)
+
+
+def test_hardly_dispersed_counts_are_poissons():
+    log_rates, y = torch.randn(3, 5, dtype=torch.float64), torch.arange(5)
+    almost = Counts(log_rates, torch.tensor(1e-6))
+    assert torch.allclose(almost.log_prob(y), Counts(log_rates).log_prob(y), atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_dispersed_sample_moments(seed):
+    # z of 3 means; beyond 4.5 has chance 2e-5 in all.
+    prediction, n = dispersed((3, 3, (), 4)), 20_000
+    drawn = prediction.sample(n, torch.Generator().manual_seed(seed))
+    assert ((drawn.mean(0) - prediction.mean) / (prediction.variance / n).sqrt()).abs().max() < 4.5
+    assert torch.allclose(drawn.var(0), prediction.variance, rtol=0.15)
+
+
 def test_errors_say_what_to_do():
+    with pytest.raises(ValueError, match="dispersions must be positive: got 0; None is Poisson's"):
+        Counts(torch.zeros(1, 3), torch.zeros(3))
+    with pytest.raises(ValueError, match=r"dispersions must broadcast to log_rates: got shapes \[2\] and \[1, 3\]"):
+        Counts(torch.zeros(1, 3), torch.ones(2))
     prediction = Counts(torch.zeros(1, 3))
     for bad, got in ((-1.0, "-1"), (0.5, "0.5"), (math.nan, "nan"), (math.inf, "inf")):
         with pytest.raises(ValueError, match=f"counts must be whole numbers from 0 up: got {got} at row 2; for real"):

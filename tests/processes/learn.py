@@ -73,6 +73,14 @@ def table():
     return found
 
 
+def settled():
+    """How wide the prior is, and the weights under it."""
+    x, y = classes(60)
+    posterior = br.fit(mlp(), (x, y), MAP(), epochs=300, batch_size=10)
+    assert posterior.info["prior"]["settled"]["scale"] is not None
+    return [posterior.info["prior"], posterior.state()]
+
+
 def main(out):
     torch.set_num_threads(1)
     with processes.joined():
@@ -87,7 +95,7 @@ def main(out):
         if processes.count() > 1:
             from differ import disagreements  # which imports from here
 
-            found |= table()
+            found |= table() | {"settled": settled()}
             found["differ"] = disagreements(Path(out))
         torch.save(found, Path(out) / f"{processes.count()}-{processes.rank()}.pt")
 

@@ -56,7 +56,7 @@ def test_without_noise_two_processes_are_one(learnt, method):
     assert same(learnt["2-0"][method], learnt["1-0"][method], 1e-5)
 
 
-@pytest.mark.parametrize("method", ["map", "ogn", "vogn", "ivon", "bbb", "two dtypes"])
+@pytest.mark.parametrize("method", ["map", "ogn", "vogn", "ivon", "bbb", "two dtypes", "settled"])
 def test_all_processes_hold_the_same_posterior(learnt, method):
     assert same(learnt["2-0"][method], learnt["2-1"][method])
 

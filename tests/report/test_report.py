@@ -19,7 +19,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 
 
 def fitted(name, *methods, epochs=3):
-    split = br.data.load(name)
+    split = br.data.load_set(name)
     data = split.train if split.image_shape else br.data.standardize(split.train)
     network = br.models.build(br.models.default_for(split))
     return Comparison(split, [examine(m, br.fit(network, data, m, epochs=epochs), split) for m in methods])
@@ -48,8 +48,10 @@ def test_a_plane_and_a_curve():
 
 
 @pytest.mark.parametrize("methods", [1, 2, 4, 9])
-def test_any_number_of_methods(methods):
-    split = br.data.load("and")
+def test_any_number_of_methods(methods, request):
+    if methods < 9:
+        request.getfixturevalue("unpainted")
+    split = br.data.load_set("and")
     y = split.test[1]
     entries = []
     for i in range(methods):
@@ -138,7 +140,7 @@ def test_cost_and_best(digits):
 
 def test_no_entries():
     with pytest.raises(ValueError, match="entries must hold at least one method"):
-        Comparison(br.data.load("and"), [])
+        Comparison(br.data.load_set("and"), [])
 
 
 def chromium(tmp_path, page, *options):

@@ -109,6 +109,16 @@ def test_progress_of_a_resumed_fit(capsys, tmp_path):
     assert capsys.readouterr().err.startswith("map: epoch 2 of 2, NLL ")
 
 
+def test_lines_of_progress_say_how_much_time_is_left(capsys, monkeypatch):
+    clock = iter(range(0, 1000, 10))  # seconds at each look
+    monkeypatch.setattr("bayesrule.training.progress.time.monotonic", lambda: next(clock))
+    with br.training.progress.shown("map") as tell:
+        for step in (5, 6, 7):  # resumed after four of ten steps
+            tell(br.training.Progress(step, 10, 0, 1, False, {"loss": 1.0}, []))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("NLL 1")[2] for line in lines] == [", 50 s left", ", 40 s left", ", 30 s left"]
+
+
 def test_progress_on_a_terminal_is_a_bar(capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     br.fit(mlp(), (X, Y), MAP(), epochs=2, progress=True)
@@ -153,9 +163,12 @@ NOISY = X[:, 0] + 0.3 * torch.randn(len(X), generator=torch.Generator().manual_s
 
 
 @pytest.mark.parametrize(("outputs", "y"), [(3, Y), (1, (X[:, 0] > 0).float()), (1, NOISY)], ids=["c", "b", "r"])
-def test_an_ensemble_that_throws_training_away_says_so(outputs, y):
+def test_an_ensemble_says_what_becomes_of_trained_weights(outputs, y):
     network = trained(outputs, (X, y))
-    with pytest.warns(UserWarning, match="starts each member from weights drawn anew: its training is lost"):
-        br.fit(network, (X, y), Ensemble(2), epochs=100)
+    with pytest.warns(
+        UserWarning, match="the first member of the ensemble goes on from it, but the other 1 start from"
+    ):
+        posterior = br.fit(network, (X, y), Ensemble(2), epochs=100)
+    assert posterior.info["diagnostics"]["starts"] == ["the module's own weights", "drawn anew"]
     for seed in range(20):  # weights drawn at random are no training, and a warning is an error here
         br.fit(mlp(outputs, seed=seed), (X, y), Ensemble(1), epochs=1)

@@ -219,6 +219,7 @@ TARGETS = {
     "one real with tails": ("student", 1, torch.randn(48, generator=generator())),
     "reals with tails": ("student", 2, torch.randn(48, 2, generator=generator())),
     "counts": ("poisson", 1, torch.randint(9, (48,), generator=generator())),
+    "dispersed counts": ("negative-binomial", 1, torch.randint(9, (48,), generator=generator())),
 }
 
 

@@ -101,12 +101,12 @@ def test_settings_become_a_method():
     assert drawn == [common | {"lr", "beta1"}, common | {"lr", "sgd.momentum"}, common | {"yellowfin.lr"}]
 
     adam = space.candidate({"optimizer": "adam", "lr": 0.1, "beta1": 0.8, "sigma_lr": 0.01, "temperature": 0.5})
-    assert adam.temperature == 0.5
+    assert adam.fit == {"temperature": 0.5}
     assert adam.method == BBB(
         lr=0.1, sigma_lr_ratio=0.1, initial_std=0.05, optimizer=Recipe("adam", {"betas": (0.8, 0.999)})
     )
     sgd = space.candidate({"optimizer": "sgd", "lr": 0.2, "sgd.momentum": 0.7, "sigma_lr": 0.02})
-    assert sgd.temperature is None
+    assert sgd.fit == {}
     assert sgd.method.optimizer == Recipe("sgd", {"momentum": 0.7})
     assert sgd.assignments == {"optimizer": "sgd", "lr": 0.2, "optimizer.momentum": 0.7, "sigma_lr_ratio": 0.1}
     assert space.candidate({"optimizer": "yellowfin", "yellowfin.lr": 2.0}).method.lr == 2.0

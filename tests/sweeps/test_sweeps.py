@@ -1,5 +1,6 @@
 """Sweeps: each trial is done once, scored on what it has not seen, and the same whether they stopped or not."""
 
+import functools
 import json
 import os
 import subprocess
@@ -31,8 +32,14 @@ def network():
 
 
 def sweep(train=None, model=None, **options):
-    options = {"space": RANGES, "trials": 3, "epochs": 1, "sampler": "random"} | options
+    options = {"method": "bbb", "space": RANGES, "trials": 3, "epochs": 1, "sampler": "random"} | options
     return sweeps.sweep(model or network(), moons() if train is None else train, **options)
+
+
+@functools.cache
+def whole():
+    """A sweep of the defaults that nothing has disturbed."""
+    return sweep()
 
 
 def outcome(found):
@@ -73,7 +80,7 @@ def impatient(monkeypatch):
 
 
 def test_a_killed_sweep_goes_on(tmp_path, unpainted):
-    line = ["sweep", "moons", "--method", "map", "--trials", "4", "--epochs", "40", "--sampler", "random", "--json"]
+    line = ["sweep", "moons", "--method", "map", "--trials", "4", "--epochs", "15", "--sampler", "random", "--json"]
     out = ["--out", str(tmp_path / "killed")]
     process = subprocess.Popen(
         [sys.executable, "-m", "bayesrule", *line, *out], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -116,10 +123,10 @@ def begin_elsewhere(path, index, heartbeat=True, **signed):
 
 @pytest.mark.parametrize("heartbeat", [True, False])
 def test_a_trial_whose_worker_died_elsewhere_is_taken_again(heartbeat, tmp_path, impatient):
-    whole, path = sweep(), tmp_path / "sweep.db"
+    path = tmp_path / "sweep.db"
     sweep(trials=1, storage=path)
     begin_elsewhere(path, 1, heartbeat)
-    assert outcome(sweep(storage=path)) == outcome(whole)
+    assert outcome(sweep(storage=path)) == outcome(whole())
 
 
 @pytest.mark.parametrize("heartbeat", [True, False])
@@ -127,11 +134,11 @@ def test_a_trial_whose_worker_died_elsewhere_is_taken_again(heartbeat, tmp_path,
 def test_a_trial_whose_worker_died_on_this_machine_is_taken_at_once(signed, heartbeat, tmp_path):
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    whole, path = sweep(), tmp_path / "sweep.db"
+    path = tmp_path / "sweep.db"
     sweep(trials=1, storage=path)
     begin_elsewhere(path, 1, heartbeat, **{signed: [store.worker()[0], process.pid]})
-    began = time.monotonic()
-    assert outcome(sweep(storage=path)) == outcome(whole)
+    wanted, began = outcome(whole()), time.monotonic()
+    assert outcome(sweep(storage=path)) == wanted
     assert time.monotonic() - began < store.GRACE / 2
 
 
@@ -328,3 +335,30 @@ def test_a_storage_may_have_any_name(tmp_path, name):
             seen = kept.study.user_attrs["seen"]
     assert seen == 2
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_model_of_every_width_and_a_method_of_every_name():
+    space = {"method": Choice(["map", "bbb"]), "width": sweeps.Whole(3, 6), "prior": Log(0.1, 1), "lr": Log(1e-3, 0.1)}
+    made = []
+
+    def model(width):
+        made.append(width)
+        return br.models.mlp(2, 2, hidden=(width,))
+
+    found = sweeps.sweep(model, moons(), None, space, trials=4, epochs=1, sampler="random")
+    assert made[0] == 3  # to check the rest before the first trial
+    assert made[1:] == [trial.settings["width"] for trial in found.trials]
+    assert [trial.method.name for trial in found.trials] == [trial.settings["method"] for trial in found.trials]
+    assert all(trial.method.lr == trial.settings["lr"] for trial in found.trials)
+    with pytest.raises(ValueError, match="space has a width, but model is a module, which has one already"):
+        sweeps.sweep(network(), moons(), "map", space, trials=1, epochs=1)
+    with pytest.raises(TypeError, match=r"model must be a torch.nn.Module where the space has no width, not function"):
+        sweeps.sweep(model, moons(), "map", {"lr": Log(1e-3, 0.1)}, trials=1, epochs=1)
+
+
+def test_prior_and_epochs_reach_the_fit():
+    found = sweeps.sweep(network(), moons(), "map", {"epochs": Choice([1, 40])}, trials=4, sampler="random")
+    by = {trial.settings["epochs"]: trial.nll for trial in found.trials}
+    assert by[40] < by[1]
+    tight = sweeps.sweep(network(), moons(), "map", {"prior": Choice([1e-4])}, trials=1, epochs=30)
+    assert abs(tight.best.nll - 0.693) < 0.01  # no weight may leave zero

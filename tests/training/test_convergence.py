@@ -226,39 +226,21 @@ def exact(seed):
     return inputs, functions.mean((0, 1)), functions.flatten(0, 1).std(0)
 
 
-def off_exact(method, seed, epochs=None):
+def off_exact(method, seed):
     """The error of the predictive mean in deviations of the exact posterior, averaged over inputs."""
     x, y = curve(seed)
     inputs, mean, deviation = exact(seed)
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(1, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 1))
-    found = br.fit(model, (x.float(), y.float()), method, Gaussian(NOISE), PRIOR, seed=seed, epochs=epochs)
+    found = br.fit(model, (x.float(), y.float()), method, Gaussian(NOISE), PRIOR, seed=seed)
     predicted = found.predict(inputs.float(), samples=512).mean.double().reshape(-1)
     return float(((predicted - mean).abs() / deviation).mean())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("method", ["map", "laplace", "ensemble"])
+@pytest.mark.parametrize("method", ["map", "laplace", "ensemble", "ivon", "bbb"])
 def test_a_small_network_against_the_exact_posterior(method, seed):
-    """Defaults: they were 0.5 to 1.5 deviations off. A mode of this posterior is 0.1 to 0.25 off its mean."""
+    """Defaults: they were 0.5 to 2.1 deviations off. A mode of this posterior is 0.1 to 0.25 off its mean, the best
+    Gaussian of independent weights 0.14 to 0.23."""
     assert off_exact(method, seed) < 0.5
-
-
-TOO_SHORT = pytest.mark.xfail(reason="2000 steps: ivon was 0.81, 0.43 and 0.47 deviations off, bbb 2.0 and 2.1")
-
-
-@pytest.mark.slow
-@TOO_SHORT
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("method", ["ivon", "bbb"])
-def test_variational_methods_against_the_exact_posterior(method, seed):
-    assert off_exact(method, seed) < 0.5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("method", "epochs"), [("ivon", 572), ("bbb", 2000)])
-def test_it_is_not_the_approximation_that_is_off(method, epochs, seed):
-    """4000 steps of ivon and 14 000 of bbb: of independent weights the mean is as good as the mode."""
-    assert off_exact(method, seed, epochs) < 0.5

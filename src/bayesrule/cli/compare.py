@@ -16,7 +16,7 @@ from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
-from bayesrule.methods import AVAILABLE
+from bayesrule.methods import AVAILABLE, check_weighted
 from bayesrule.report import Comparison, examine, examine_baselines
 from bayesrule.training import Folder
 
@@ -30,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.about_data(parser)
     parser.add_argument("--methods", metavar="A,B,…", help="see: bayesrule methods (all)")
     options.about_training(parser)
+    options.early_stopping(parser)
     options.about_output(parser, "where the runs and the report go (runs/DATA-compare)")
 
 
@@ -54,7 +55,9 @@ def per_method(settings: RunSettings, names: Sequence[str]) -> list[RunSettings]
     for name in dict.fromkeys(names):
         owners = [(a, a.partition(".")[0]) for a in settings.set]
         mine = tuple(a.removeprefix(f"{name}.") for a, owner in owners if owner == name or owner not in names)
-        fields.method(name, mine)  # an error now, before another method has been trained
+        method = fields.method(name, mine)  # an error now, before another method has been trained
+        if settings.weights is not None:
+            check_weighted(method)
         each.append(replace(settings, method=name, set=mine))
     return each
 

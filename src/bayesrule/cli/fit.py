@@ -32,6 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.about_data(parser, optional=True)
     options.method(parser)
     options.about_training(parser)
+    options.early_stopping(parser)
     options.about_output(parser, "where the run goes (runs/DATA-METHOD)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out, with its own settings")
 

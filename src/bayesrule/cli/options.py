@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from bayesrule.data import NAMES, Kind
+from bayesrule.data import NAMES, TABLES, Kind
 from bayesrule.data.reading import ending
 from bayesrule.files import FileError
 from bayesrule.models import choose_device
@@ -28,6 +28,7 @@ class RunSettings:
     keep: tuple[str, ...] = ()
     sep: str | None = None
     test: str | None = None
+    weights: str | None = None
     data_dir: str | None = None
     split: int = 0
     seed: int = 0
@@ -41,6 +42,7 @@ class RunSettings:
     hidden: tuple[int, ...] | None = None
     threads: int = 1
     device: str = "cpu"
+    early_stopping: int | None = None
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> RunSettings:
@@ -52,6 +54,8 @@ class RunSettings:
             settings = replace(settings, method=default_method(settings.data))
         if settings.threads < 1:
             raise ValueError(f"--threads must be at least 1, got {settings.threads}")
+        if settings.early_stopping is not None and settings.early_stopping < 1:
+            raise ValueError(f"--early-stopping must be at least 1 epoch, got {settings.early_stopping}")
         choose_device(settings.device)  # an error now if there is none, before any data are read
         return settings
 
@@ -74,7 +78,7 @@ def default_method(data: str) -> str:
     >>> default_method("houses.csv"), default_method("uci/concrete"), default_method("mnist")
     ('auto', 'auto', 'ensemble')
     """
-    return "auto" if is_table(data) or data.startswith("uci/") else "ensemble"
+    return "auto" if is_table(data) or data in TABLES else "ensemble"
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
@@ -110,6 +114,7 @@ def about_data(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     keep(parser)
     separator(parser)
     _option(parser, "--test", metavar="FILE", help="a table to test on (a fifth of the rows of DATA)")
+    _option(parser, "--weights", metavar="COLUMN", help="how many times each row counts in training; no input")
     where_data(parser)
     _option(parser, "--split", type=int, metavar="K", help="the standard split of a uci/… set (0)")
     seed(parser)
@@ -154,15 +159,26 @@ def where_data(parser: argparse.ArgumentParser) -> None:
 
 def about_training(parser: argparse.ArgumentParser) -> None:
     """How to train."""
-    _option(parser, "--epochs", type=int, metavar="N", help="passes over the data (enough for 2000 steps, at least 10)")
-    _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (8 to 32, or 128 from 10 000 rows)")
-    _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of a fully connected network")
-    _option(parser, "--likelihood", metavar="NAME", help="p(y|f): categorical, gaussian, …; fit: auto for reals")
+    about_effort(parser)
+    _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (8 to 32; 128 or 512 of many rows)")
+    _option(parser, "--likelihood", metavar="NAME", help="p(y|f): categorical, gaussian, …; fit: auto for numbers")
     _option(parser, "--prior", metavar="SCALE", help="a standard deviation of weights, or fan-in, glorot, kaiming")
     _option(parser, "--temperature", type=float, metavar="T", help="below 1 the prior counts less (1)")
     _option(parser, "--set", action="append", metavar="FIELD=VALUE", help="a field of the method, such as rank=10")
+
+
+def about_effort(parser: argparse.ArgumentParser) -> None:
+    """How large a network, how long to train it, and where."""
+    _option(parser, "--epochs", type=int, metavar="N", help="passes over the data (enough for 2000 steps, at least 10)")
+    _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of a fully connected network")
     _option(parser, "--threads", type=int, metavar="N", help="1 is quickest for small networks (1)")
     device(parser)
+
+
+def early_stopping(parser: argparse.ArgumentParser) -> None:
+    """When to stop training before its end."""
+    help = "stop when the NLL of a held-out tenth of the training rows has not fallen for N epochs (N: 5)"
+    _option(parser, "--early-stopping", type=int, nargs="?", const=5, metavar="N", help=help)
 
 
 def about_output(parser: argparse.ArgumentParser, out: str) -> None:

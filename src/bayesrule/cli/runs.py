@@ -15,7 +15,7 @@ from bayesrule import likelihoods, processes
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
-from bayesrule.data import Kind, Schema, Split, fingerprint, load
+from bayesrule.data import Kind, Schema, Split, fingerprint, load_set
 from bayesrule.data.reading import Table, open_table, stem
 from bayesrule.data.tables import known_rows
 from bayesrule.files import FileError, write_atomically
@@ -26,12 +26,13 @@ from bayesrule.naming import unknown
 from bayesrule.posteriors import Posterior
 from bayesrule.posteriors import load as load_posterior
 from bayesrule.report import versions
-from bayesrule.training import Folder, fit, resume
+from bayesrule.training import EarlyStopping, Folder, fit, resume
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT = "bayesrule-run/1"
+HELD_OUT = 0.1  # the share of the training examples that early stopping looks at
 
 
 class Rows(NamedTuple):
@@ -107,26 +108,27 @@ class Run:
         plain = json.loads(json.dumps(plain))  # as it will be read: lists for tuples
         write_atomically(folder / "run.json", json.dumps(plain | {"sha256": checksum(plain)}, indent=2))
 
-    def train(self, split: Split, folder: Folder | None, method: Method | None) -> Posterior:
+    def train(self, split: Split, folder: Folder | None, method: Method | None, val: float | None = None) -> Posterior:
         """The posterior: fitted anew by a method, or, with None, from where the directory stands.
 
-        A directory is one that holds no other run: whoever calls has made sure of that.
+        A directory is one that holds no other run: whoever calls has made sure of that. ``val``: as for `fit`.
         """
         if folder is None or processes.rank():
-            return self._train(split, folder, method)
+            return self._train(split, folder, method, val)
         with folder.held():
-            return self._train(split, folder, method)
+            return self._train(split, folder, method, val)
 
-    def _train(self, split: Split, folder: Folder | None, method: Method | None) -> Posterior:
+    def _train(self, split: Split, folder: Folder | None, method: Method | None, val: float | None) -> Posterior:
         asked = self.settings
         network = build(self.model, asked.seed, asked.device)
-        data: Any = split.train
+        data: Any = split.train if split.weight is None else (*split.train, split.weight)
+        callbacks = [] if asked.early_stopping is None else [EarlyStopping(asked.early_stopping)]
         chosen = likelihoods.choose(asked.likelihood or likelihoods.usual(self.kind))
         if not split.image_shape:  # pixels are in [0, 1] already
             data = chosen.standardized(data)
         with threads(asked.threads):
             if method is None and folder is not None and not _fresh(folder):
-                return resume(folder, network, data, progress=True)
+                return resume(folder, network, data, callbacks=callbacks, progress=True)
             if folder is not None:
                 self.write(folder.path)  # before the first step, so that whatever is interrupted can be resumed
             try:
@@ -140,6 +142,8 @@ class Run:
                     asked.epochs,
                     asked.batch_size,
                     asked.seed,
+                    HELD_OUT if callbacks and val is None else val,
+                    callbacks,
                     out=folder,
                     progress=True,
                 )
@@ -207,7 +211,7 @@ class Run:
         number = 0
         if data == asked.data:
             number = asked.split
-        split = load(data, data_dir or asked.data_dir, number, asked.seed)
+        split = load_set(data, data_dir or asked.data_dir, number, asked.seed)
         if tuple(split.test[0].shape[1:]) != self.shape:
             raise ValueError(
                 f"DATA must have inputs of shape {list(self.shape)}, as {asked.data} that the run was trained on, "

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from bayesrule import likelihoods
 from bayesrule.cli.options import RunSettings, is_table
-from bayesrule.data import Kind, Schema, Split, fingerprint, load, load_table, read_table
+from bayesrule.data import Kind, Schema, Split, fingerprint, load_set, load_table, read_table
 from bayesrule.data.reading import stem
 
 HELD_OUT = 0.2
 """The share of the rows of a table that is tested on."""
 
-AUTO = "auto"  # of --likelihood: for reals, the noise that held-out data prefer
+AUTO = "auto"  # of --likelihood: for numbers, the noise that held-out data prefer
 
 
 class Source(NamedTuple):
@@ -48,9 +48,9 @@ def settled(settings: RunSettings, split: Split) -> tuple[RunSettings, list[str]
     """Settings with a likelihood where it was left to the data, and why it is that one, in sentences."""
     if settings.likelihood != AUTO:
         return settings, []
-    if split.kind != "reals":
+    if split.kind == "classes":
         return replace(settings, likelihood=None), []
-    choice = likelihoods.best(split.train, settings.seed)
+    choice = likelihoods.best(split.train, settings.seed, split.kind)
     return replace(settings, likelihood=choice.name), [str(choice)]
 
 
@@ -62,14 +62,17 @@ def describe(split: Split, schema: Schema | None) -> list[str]:
     encoded = f"{_many(len(schema.columns), 'column')} become {_many(len(schema.features), 'input')}"
     if len(schema.columns) == 1:
         encoded = encoded.replace("become", "becomes")
-    return [f"{examples}; {encoded}", *schema.notes]
+    notes = [f"{examples}; {encoded}", *schema.notes]
+    if split.weight is not None:
+        notes.append("weights count in training only: in scores all rows count alike, and baselines know no weights")
+    return notes
 
 
 def _named(settings: RunSettings) -> Split:
-    for option in ("target", "kind", "drop", "keep", "sep", "test"):
+    for option in ("target", "kind", "drop", "keep", "sep", "test", "weights"):
         if getattr(settings, option):
             raise ValueError(f"--{option} is for .csv and .parquet files, but DATA is the name {settings.data!r}")
-    return load(settings.data, settings.data_dir, settings.split, settings.seed)
+    return load_set(settings.data, settings.data_dir, settings.split, settings.seed)
 
 
 def _table(settings: RunSettings, schema: Schema | None) -> Source:
@@ -80,6 +83,8 @@ def _table(settings: RunSettings, schema: Schema | None) -> Source:
         raise ValueError(f"--target must name the column of {settings.data} to predict, one of: {columns}")
     kind = settings.kind or _kind(settings.likelihood)
     without = (*settings.drop, *settings.keep)
+    if settings.target == settings.weights:
+        raise ValueError(f"--weights must not name the target, got {settings.target!r}: they are not known beforehand")
     if settings.target in without:
         raise ValueError(f"--drop and --keep must not name the target, got {settings.target!r}: leave it out")
     loaded = load_table(
@@ -91,6 +96,7 @@ def _table(settings: RunSettings, schema: Schema | None) -> Source:
         schema=schema,
         sep=settings.sep,
         without=without,
+        weights=settings.weights,
     )
     return Source(*loaded, fingerprint(settings.data))
 

@@ -2,8 +2,8 @@
 
 Trials are scored on a share of the training examples that is held out, never on the test examples. They are kept in
 sweep.db in a directory, so that the same command goes on where it stopped; result.json and landscapes.png tell what
-came out. A setting is a field of the method, temperature, or an option of the optimiser such as momentum; sgd.momentum
-and yellowfin.lr are for one optimiser alone.
+came out. A setting is a field of the method, method, prior, width, epochs, temperature, or an option of the optimiser
+such as momentum; sgd.momentum and yellowfin.lr are for one optimiser alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields as fields_of
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from bayesrule import likelihoods, sweeps
 from bayesrule.cli import fields, options, sources
@@ -27,24 +30,25 @@ from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.files import write_atomically
 from bayesrule.jobs import threads
 from bayesrule.methods import Method
-from bayesrule.models import build
+from bayesrule.models import Spec, build
 from bayesrule.report import number, provenance
 from bayesrule.sweeps import Callback, Range, Space, Sweep, SweepProgress, Trial
 
 EPILOG = """examples:
   bayesrule sweep digits --trials 100 --jobs 2
-  bayesrule sweep moons --space lr=1e-4:1:log --space optimizer=adam,sgd --space momentum=0:0.99
+  bayesrule sweep moons --method bbb --space lr=1e-4:1:log --space optimizer=adam,sgd --space momentum=0:0.99
   bayesrule sweep houses.csv --target price --method swag --space rank=2:40:int --set lr=0.01
+  bayesrule sweep houses.csv --target price --space method=map,swag --space prior=0.03:3:log --space width=8:128:int
   bayesrule sweep mnist --storage mysql://user@host/base --name mnist-bbb"""
 BEST = 10  # trials in the table
+OPTIONS = {"method": "method", "temperature": "temperature", "prior": "prior", "epochs": "epochs", "width": "hidden"}
+"""The option of ``fit`` for each setting that is no field of the method."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
     options.about_data(parser)
-    parser.add_argument(
-        "--method", metavar="NAME", default=argparse.SUPPRESS, help="see: bayesrule methods (bbb, Bayes by Backprop)"
-    )
+    options.method(parser)
     options.about_training(parser)
     parser.add_argument(
         "--space",
@@ -66,7 +70,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Search, show, write."""
-    settings = replace(RunSettings.of(args), method=getattr(args, "method", "bbb"))
+    settings = RunSettings.of(args)
+    if settings.weights is not None:
+        raise ValueError("--weights is for fit and compare: search without weights, and weigh the fit that follows")
     method = fields.method(settings.method, settings.set)
     ranges = _ranges(method, settings, args)
     name = args.name or f"{sources.name_of(settings.data)}-{settings.method}"
@@ -81,9 +87,12 @@ def run(args: argparse.Namespace) -> None:
     likelihood = likelihoods.choose(settings.likelihood or likelihoods.usual(split.kind))
     if not split.image_shape:
         train = likelihood.standardized(train)
+    model: Any = build(run.model, settings.seed, settings.device)
+    if "width" in ranges:
+        model = partial(_of_width, run.model, settings)
     with _progress(args.trials) as callback, threads(settings.threads):
         found = sweeps.sweep(
-            build(run.model, settings.seed, settings.device),
+            model,
             train,
             method,
             ranges,
@@ -111,8 +120,8 @@ def run(args: argparse.Namespace) -> None:
 def _ranges(method: Method, settings: RunSettings, args: argparse.Namespace) -> dict[str, Range]:
     """What to search over: what was asked for, or the usual but for what was set."""
     fixed = {assignment.partition("=")[0].strip() for assignment in settings.set}
-    if "temperature" in options.given(args):
-        fixed.add("temperature")
+    given = options.given(args)
+    fixed |= {key for key, option in OPTIONS.items() if option in given}
     if not args.space:
         return sweeps.default_space(method, fixed)
     ranges = sweeps.parse_space(args.space)
@@ -120,6 +129,17 @@ def _ranges(method: Method, settings: RunSettings, args: argparse.Namespace) -> 
     if both:
         raise ValueError(f"--space {both[0]} is searched over and set as well: leave one of the two out")
     return ranges
+
+
+def _of_width(spec: Spec, settings: RunSettings, width: int) -> nn.Module:
+    """The network with all hidden layers of one width."""
+    return build(_widened(spec, width), settings.seed, settings.device)
+
+
+def _widened(spec: Spec, width: int) -> Spec:
+    if "hidden" not in spec:
+        raise ValueError(f"--space width is for fully connected networks, not for {spec['name']}: leave it out")
+    return spec | {"hidden": [width] * len(spec["hidden"])}
 
 
 def _refuse(folder: Path) -> None:
@@ -231,6 +251,10 @@ def fit_command(settings: RunSettings, trial: Trial) -> str:
     >>> fit_command(RunSettings("moons", method="map", epochs=5), trial)
     'bayesrule fit moons --method map --epochs 5 --set lr=0.5'
     """
+    found = {OPTIONS[path]: value for path, value in trial.assignments.items() if path in OPTIONS}
+    if "hidden" in found:
+        found["hidden"] = (found["hidden"],) * 2  # as many layers as `default_for` has
+    settings = replace(settings, **found)
     words = ["bayesrule", "fit", settings.data, "--method", settings.method]
     for field in fields_of(RunSettings):
         value = getattr(settings, field.name)
@@ -245,8 +269,8 @@ def fit_command(settings: RunSettings, trial: Trial) -> str:
 
 
 def _sets(trial: Trial) -> list[str]:
-    """The settings of a trial as for ``--set``; the temperature has an option of its own."""
-    return [f"{path}={_text(value)}" for path, value in trial.assignments.items() if path != "temperature"]
+    """The settings of a trial as for ``--set``; some have an option of their own."""
+    return [f"{path}={_text(value)}" for path, value in trial.assignments.items() if path not in OPTIONS]
 
 
 def _text(value: Any) -> str:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from bayesrule.processes import say
-from bayesrule.report import Comparison, board
+from bayesrule.report import Comparison, Opening, board
 
-__all__ = ["say", "show_board", "show_json", "show_table"]
+__all__ = ["say", "show_board", "show_json", "show_opening", "show_table"]
+
+
+WIDTH = 110  # of lines where the terminal does not say
 
 
 def show_json(result: Any) -> None:
@@ -32,7 +36,17 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: boo
         table.add_column(escape(column), justify=side, no_wrap=right or not last)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 110, highlight=False).print(table)
+    Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False).print(table)
+
+
+def show_opening(opening: Opening) -> None:
+    """The verdict, and each scene in words."""
+    print()
+    for line in textwrap.wrap(opening.verdict, WIDTH):
+        print(line)
+    for scene in opening.scenes:
+        print(f"\n{scene.title}")
+        print(textwrap.fill(scene.says, WIDTH, initial_indent="  ", subsequent_indent="  "))
 
 
 def show_board(comparison: Comparison) -> None:

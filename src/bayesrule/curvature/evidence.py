@@ -30,7 +30,7 @@ class Scatter:
 
     loss: float
     misfit: float = 0.0
-    numbers: int = 0
+    numbers: float = 0.0
 
     def at(self, noise: Tensor) -> Tensor:
         """The loss with ``noise`` times the variance of the noise."""

@@ -17,7 +17,7 @@ from bayesrule.curvature.plans import STRUCTURES, StructureName, Subset, chosen,
 from bayesrule.curvature.roots import LABELS, Labels
 from bayesrule.curvature.sketch import Sketch
 from bayesrule.curvature.watched import Watched
-from bayesrule.data import Inputs, inputs
+from bayesrule.data import Batch, Inputs, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import unknown
 
@@ -84,10 +84,14 @@ def curvature(
     """
     _check(structure, labels, samples, rank)
     run: _Sums | None = None
-    for x, y in map(_pair, batches):
+    for batch in map(_batch, batches):
         if run is None:
-            run = _Sums(model, x, likelihood, structure, rank, subset)
-        run.add(x, y, labels, samples, generator)
+            run = _Sums(model, batch.x, likelihood, structure, rank, subset)
+        if batch.weight is not None and structure == "kronecker":
+            raise ValueError(
+                "structure must be 'dense', 'diagonal' or 'lowrank' for weighted examples, not 'kronecker'"
+            )
+        run.add(batch, labels, samples, generator)
     if run is None:
         raise ValueError("batches must hold at least one pair (x, y): got none; a generator can be gone through once")
     return run.result()
@@ -104,10 +108,17 @@ def _check(structure: str, labels: str, samples: int, rank: int) -> None:
         raise ValueError(f"rank must be at least 1, not {rank}: how many directions a low-rank structure keeps")
 
 
-def _pair(batch: tuple[Inputs, Tensor]) -> tuple[Inputs, Tensor]:
+def _batch(batch: tuple[Inputs, Tensor]) -> Batch:
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         raise TypeError(f"batches must give pairs (x, y), not {type(batch).__name__}: one batch alone is [(x, y)]")
-    return batch[0], batch[1]
+    return batch if isinstance(batch, Batch) else Batch(*batch)
+
+
+def _times(columns: Tensor, weight: Tensor | None) -> Tensor:
+    """Columns of Λ's root, times √w of each example: Λ is the sum of their squares."""
+    if weight is None:
+        return columns
+    return columns * weight.to(columns).sqrt().reshape(-1, *[1] * (columns.ndim - 1))
 
 
 class _Sums:
@@ -123,22 +134,25 @@ class _Sums:
         self.fallbacks: dict[str, str] = {}
         self.examples, self.loss = 0, 0.0
 
-    def add(self, x: Inputs, y: Tensor, labels: Labels, samples: int, generator: torch.Generator | None) -> None:
-        """One batch more."""
-        outputs = self.watched.run(x)
+    def add(self, batch: Batch, labels: Labels, samples: int, generator: torch.Generator | None) -> None:
+        """One batch more; an example of weight w counts as w of them."""
+        outputs, weight = self.watched.run(batch.x), batch.weight
         f = outputs.detach()
-        y = self.likelihood.check(f, y)
-        self.loss -= float(self.likelihood.log_prob(f, y).detach().double().sum())
+        y = self.likelihood.check(f, batch.y)
+        log_prob = self.likelihood.log_prob(f, y).detach().double()
+        self.loss -= float((log_prob if weight is None else weight.to(log_prob) * log_prob).sum())
         if not self.examples:
             self._start(outputs)
-        self.examples += inputs.length(x)
+        self.examples += inputs.length(batch.x)
         if self.head is not None and labels == "exact":
-            self._add_head(outputs, self.head, roots.root(self.likelihood, f)[:, 0])
-        elif self.head is not None:
-            columns = [g.reshape(len(g), -1) for g in self._columns(f, y, labels, samples, generator)]
-            self._add_head(outputs, self.head, torch.stack(columns, 2))
+            self._add_head(outputs, self.head, _times(roots.root(self.likelihood, f)[:, 0], weight))
+            self.watched.forget()
+            return
+        columns = (_times(column, weight) for column in self._columns(f, y, labels, samples, generator))
+        if self.head is not None:
+            self._add_head(outputs, self.head, torch.stack([g.reshape(len(g), -1) for g in columns], 2))
         else:
-            self._add(outputs, self._columns(f, y, labels, samples, generator))
+            self._add(outputs, columns)
         self.watched.forget()
 
     def _start(self, outputs: Tensor) -> None:

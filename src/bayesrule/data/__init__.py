@@ -5,7 +5,7 @@ Importing this package needs torch and numpy only; pandas, scikit-learn and pyar
 
 from bayesrule.data import inputs
 from bayesrule.data.batches import Arrays, Batch, Data
-from bayesrule.data.catalog import NAMES, CatalogEntry, load, names
+from bayesrule.data.catalog import NAMES, TABLES, CatalogEntry, load_set, names
 from bayesrule.data.columns import CategoryColumn, Column
 from bayesrule.data.embedded import and_gate, digits, gap, moons, sine
 from bayesrule.data.inputs import Inputs
@@ -18,6 +18,7 @@ from bayesrule.data.tables import Schema, load_table
 
 __all__ = [
     "NAMES",
+    "TABLES",
     "Affine",
     "Arrays",
     "Batch",
@@ -41,7 +42,7 @@ __all__ = [
     "gap",
     "hold_out",
     "inputs",
-    "load",
+    "load_set",
     "load_table",
     "moons",
     "names",

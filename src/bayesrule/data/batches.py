@@ -12,7 +12,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, cast, final
+from typing import Any, NamedTuple, cast, final, overload
 
 import torch
 from torch import Tensor
@@ -22,11 +22,26 @@ from bayesrule.data.inputs import Inputs
 from bayesrule.data.scaling import Scaling
 
 
-class Batch(NamedTuple):
-    """Examples: inputs and targets of the same length."""
+class _Pair(NamedTuple):
+    """Inputs and targets."""
 
     x: Inputs
     y: Tensor
+
+
+class Batch(_Pair):
+    """Examples: inputs and targets of the same length, ``x, y = batch``, and beside them what each example counts.
+
+    ``weight``: how many times an example counts, ``[B]``; None: once.
+    """
+
+    weight: Tensor | None
+
+    def __new__(cls, x: Inputs, y: Tensor, weight: Tensor | None = None) -> Batch:
+        """A pair that carries weights."""
+        batch = super().__new__(cls, x, y)
+        batch.weight = weight
+        return batch
 
     def share(self, rank: int, count: int) -> Batch:
         """The examples of one of ``count`` processes: as many for each, the first ones twice where they do not suffice.
@@ -37,15 +52,27 @@ class Batch(NamedTuple):
         if count == 1:
             return self
         n = len(self.y)
-        index = torch.arange(rank, rank + count * math.ceil(n / count), count) % n
-        return Batch(inputs.take(self.x, index), self.y.index_select(0, index.to(self.y.device)))
+        return self.take(torch.arange(rank, rank + count * math.ceil(n / count), count) % n)
+
+    def take(self, index: Tensor) -> Batch:
+        """The examples at ``index``."""
+        return Batch(inputs.take(self.x, index), _taken(self.y, index), _taken(self.weight, index))
 
     def to(self, device: torch.device) -> Batch:
         """The batch on a device; it follows without holding up the program where the device allows that."""
         if self.y.device == device and all(part.device == device for _, part in inputs.named(self.x)):
             return self
         x = inputs.each(lambda t: _moved(t, device), self.x)
-        return Batch(x, _moved(self.y, device))
+        return Batch(x, _moved(self.y, device), None if self.weight is None else _moved(self.weight, device))
+
+
+@overload
+def _taken(t: Tensor, index: Tensor) -> Tensor: ...
+@overload
+def _taken(t: None, index: Tensor) -> None: ...
+def _taken(t: Tensor | None, index: Tensor) -> Tensor | None:
+    """The examples of a tensor at ``index``, if there is one."""
+    return None if t is None else t.index_select(0, index.to(t.device))
 
 
 def _moved(t: Tensor, device: torch.device) -> Tensor:
@@ -59,7 +86,14 @@ class Data(ABC):
 
     scaling: Scaling
     n: int
-    """The number of examples: N in the objective."""
+    """The number of examples."""
+    weight: Tensor | None = None
+    """How many times each example counts, where that is not once."""
+
+    @property
+    def total(self) -> float:
+        """N in the objective: the sum of the weights, which without any is the number of examples."""
+        return float(self.n)
 
     def steps(self, batch_size: int) -> int:
         """The number of batches of an epoch, ⌈n / batch_size⌉ where nothing else is said."""
@@ -90,7 +124,7 @@ class Data(ABC):
             x = inputs.each(self.scaling.inputs.inverse, x)
         if self.scaling.targets is not None:
             y = self.scaling.targets.inverse(y)
-        return Batch(x, y)
+        return Batch(x, y, self.weight)
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -109,12 +143,14 @@ class Data(ABC):
 class Arrays(Data):
     """Examples in memory. Integer and boolean targets become int64; all numbers must be finite.
 
+    ``weight``: how many times each example counts, as if it were there so often; none may be negative.
+
     >>> data = Arrays(torch.arange(5.0)[:, None], torch.arange(5))
     >>> [len(y) for x, y in data.batches(batch_size=2, seed=0)]
     [2, 2, 1]
     """
 
-    def __init__(self, x: Inputs, y: Tensor, scaling: Scaling | None = None) -> None:
+    def __init__(self, x: Inputs, y: Tensor, scaling: Scaling | None = None, weight: Tensor | None = None) -> None:
         self.x, self.y, self.scaling = x, as_target(y), scaling or Scaling()
         n = inputs.length(x)
         if y.ndim == 0:
@@ -126,47 +162,72 @@ class Arrays(Data):
         for name, part in (*inputs.named(x), ("y", y)):
             check_finite(name, part)
         self.n = n
+        self._weigh(None if weight is None else _checked_weight(weight, n))
+
+    def _weigh(self, weight: Tensor | None) -> None:
+        self.weight, self._total = weight, float(self.n) if weight is None else float(weight.sum())
+
+    @property
+    def total(self) -> float:
+        """N in the objective."""
+        return self._total
 
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """One epoch, shuffled by ``seed`` alone."""
         order = torch.randperm(self.n, generator=torch.Generator().manual_seed(seed))
         for index in order.tensor_split(self.steps(batch_size)):
-            yield Batch(inputs.take(self.x, index), self.y.index_select(0, index.to(self.y.device)))
+            yield Batch(inputs.take(self.x, index), _taken(self.y, index), _taken(self.weight, index))
 
     def ordered(self, batch_size: int) -> Iterator[Batch]:
         """Every example once, in order."""
         for index in torch.arange(self.n).tensor_split(self.steps(batch_size)):
             rows = slice(int(index[0]), int(index[-1]) + 1)
-            yield Batch(inputs.each(lambda t, rows=rows: t[rows], self.x), self.y[rows])
+            weight = None if self.weight is None else self.weight[rows]
+            yield Batch(inputs.each(lambda t, rows=rows: t[rows], self.x), self.y[rows], weight)
 
     def all(self) -> Batch:
         """Every example, without a copy."""
-        return Batch(self.x, self.y)
+        return Batch(self.x, self.y, self.weight)
 
     def take(self, index: Tensor) -> Arrays:
         """The examples at ``index``."""
-        return self.replaced(inputs.take(self.x, index), self.y.index_select(0, index.to(self.y.device)))
+        return self.replaced(inputs.take(self.x, index), _taken(self.y, index), _taken(self.weight, index))
 
-    def replaced(self, x: Inputs, y: Tensor) -> Arrays:
+    def replaced(self, x: Inputs, y: Tensor, weight: Tensor | None) -> Arrays:
         """Other examples that were made of these, in the same units: they are not checked again."""
         other = copy.copy(self)
         other.x, other.y, other.n = x, y, len(y)
+        other._weigh(weight)
         return other
 
     def fingerprint(self) -> str:
         """The sha256 of inputs, targets and scaling."""
-        return digest_of(self.n, [Batch(self.x, self.y)], self.scaling)
+        return digest_of(self.n, [self.all()], self.scaling)
 
     def scaled(self, scaling: Scaling) -> Arrays:
         """Back to the user's units, and on to the new ones."""
-        return Arrays(*scaling.forward(*self.raw()), scaling)
+        return Arrays(*scaling.forward(*self.raw()), scaling, self.weight)
 
     def to(self, dtype: torch.dtype) -> Arrays:
         """The same examples in ``dtype``, which must hold them; the scaling keeps its own double precision."""
         floating = [t for _, t in (*inputs.named(self.x), ("y", self.y)) if t.is_floating_point()]
         if all(t.dtype == dtype for t in floating):
             return self
-        return Arrays(inputs.to(self.x, dtype), cast(Tensor, inputs.to(self.y, dtype)), self.scaling)
+        return Arrays(inputs.to(self.x, dtype), cast(Tensor, inputs.to(self.y, dtype)), self.scaling, self.weight)
+
+
+def _checked_weight(weight: Tensor, n: int) -> Tensor:
+    """Weights in double precision, or an error that says what is wrong with them."""
+    if list(weight.shape) != [n]:
+        raise ValueError(f"weight must have one number for each of the {n} examples, got shape {list(weight.shape)}")
+    weight = weight.double()
+    check_finite("weight", weight)
+    if bool((weight < 0).any()):
+        row = int((weight < 0).nonzero()[0])
+        raise ValueError(f"weight must not be negative, got {float(weight[row]):g} in row {row}")
+    if not bool(weight.any()):
+        raise ValueError(f"weight must be above zero for some example, but all {n} are zero")
+    return weight
 
 
 def as_target(y: Tensor) -> Tensor:
@@ -231,6 +292,8 @@ def parts_of(batch: Batch) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a batch with the names that errors give them."""
     yield from inputs.named(batch.x)
     yield "y", batch.y
+    if batch.weight is not None:
+        yield "weight", batch.weight
 
 
 def _add(digest: Any, name: str, t: Tensor) -> None:

@@ -47,6 +47,7 @@ CIFAR10_WHAT = "photographs of ten kinds of things, 32 x 32"
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 UCI = {f"uci/{name}": f"UCI_Datasets/{folder}/data" for name, folder in uci.FOLDERS.items()}
 NAMES = (*embedded.SPLITS, *PICTURES, "cifar10", *UCI)
+TABLES = ("diabetes", *UCI)  # whose inputs are columns
 
 
 class CatalogEntry(NamedTuple):
@@ -57,16 +58,16 @@ class CatalogEntry(NamedTuple):
     missing: str
 
 
-def load(name: str, data_dir: str | Path | None = None, split: int = 0, seed: int = 0) -> Split:
+def load_set(name: str, data_dir: str | Path | None = None, split: int = 0, seed: int = 0) -> Split:
     """The data set called ``name``. ``split`` picks a standard split of a UCI set, ``seed`` makes an embedded one.
 
     Pixels are float32 in [0, 1]; UCI sets are in double precision and their own units (see `standardize`). Where only
     test files are there (always so for notMNIST), the split has no training examples.
 
-    >>> digits = load("digits")
+    >>> digits = load_set("digits")
     >>> digits.train[0].shape, digits.test[0].shape, digits.ood.shape
     (torch.Size([1438, 64]), torch.Size([359, 64]), torch.Size([359, 64]))
-    >>> load("digit")
+    >>> load_set("digit")
     Traceback (most recent call last):
     ValueError: unknown data set 'digit': did you mean 'digits'? Valid: and, cifar10, ...
     """

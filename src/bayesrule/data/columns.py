@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesrule.data.dates import Reading, are_excel_days, days_of, reading_of_texts
 from bayesrule.data.written import numbers_in
 
 if TYPE_CHECKING:
@@ -108,7 +108,46 @@ class CategoryColumn:
         return np.array([text is not None and text not in known for text in as_texts(column)], dtype=bool)
 
 
-Column: TypeAlias = NumberColumn | AnswerColumn | CategoryColumn
+@dataclass(frozen=True)
+class DateColumn:
+    """A column of dates: days, the time of the year and of the week, and if there are ``times``, that of the day.
+
+    The last three are angles, by their sine and cosine. ``fill`` stands for missing ones, in days since 1970.
+    """
+
+    name: str
+    reading: Reading
+    times: bool
+    fill: float
+    flag: bool
+    low: float
+    high: float
+
+    @property
+    def turns(self) -> dict[str, float]:
+        """The days that a turn takes, by what turns."""
+        return {"year": 365.2425, "week": 7.0} | ({"day": 1.0} if self.times else {})
+
+    @property
+    def features(self) -> list[str]:
+        """The names of the columns it becomes."""
+        turns = [f"{self.name}: {side} of {turn}" for turn in self.turns for side in ("sine", "cosine")]
+        return [*_flagged(self.name, self.flag), *turns]
+
+    def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
+        """The column as numbers, [rows, features]."""
+        days = _filled(days_of(column, self.reading), self.fill, self.flag)
+        angles = [2 * np.pi * (days[:, 0] % length) / length for length in self.turns.values()]
+        return np.column_stack([days, *(side(angle) for angle in angles for side in (np.sin, np.cos))])
+
+    def unusual(self, column: pd.Series[Any]) -> NDArray[np.bool_]:
+        """Which rows are farther from the range in training than its width, or no dates; missing ones are not."""
+        days, width = days_of(column, self.reading), self.high - self.low
+        away = (days < self.low - width) | (days > self.high + width)
+        return away | (np.isnan(days) & column.notna().to_numpy())
+
+
+Column: TypeAlias = NumberColumn | AnswerColumn | CategoryColumn | DateColumn
 
 
 def _flagged(name: str, flag: bool) -> list[str]:
@@ -132,8 +171,11 @@ def learn_column(column: pd.Series[Any]) -> Column | str:
     missing, name, content = bool(column.isna().any()), str(column.name), content_of(column)
     if column.isna().all():
         return "it is empty"
-    if content == "dates" or (content == "texts" and _are_dates(column)):
-        return "it holds dates or times; add the parts that matter (year, month, hour) as columns of numbers"
+    if content == "times":
+        return "it holds times or lengths of time; add the parts that matter (hour, minutes) as columns of numbers"
+    reading = _dates_in(column, content)
+    if reading is not None:
+        return _learn_dates(column, reading)
     if content in ("numbers", "yes/no"):
         values = as_numbers(column)
         known = values[~np.isnan(values)]
@@ -156,6 +198,28 @@ def learn_column(column: pd.Series[Any]) -> Column | str:
         yes = np.mean([text == answers[1] for text in _small(column) if text is not None])
         return AnswerColumn(name, *answers, float(yes > 0.5), missing)
     return CategoryColumn(name, categories)
+
+
+def _dates_in(column: pd.Series[Any], content: str) -> Reading | None:
+    """How to read a column as dates, if it holds some."""
+    if content == "dates":
+        return "as written"
+    if content == "texts":
+        return reading_of_texts(Counter(text.strip() for text in as_texts(column) if text is not None))
+    if content == "numbers" and are_excel_days(str(column.name), as_numbers(column.dropna())):
+        return "excel"
+    return None
+
+
+def _learn_dates(column: pd.Series[Any], reading: Reading) -> DateColumn | str:
+    days = days_of(column, reading)
+    known = days[~np.isnan(days)]
+    low, high, missing = float(known.min()), float(known.max()), len(known) < len(days)
+    if not missing and low == high:
+        return f"it is constant, {cell(column, 0)} in every row"
+    # a whole day in another time zone ends in the same part of one, too: hours that differ are what counts
+    times = bool(np.ptp(known % 1) > 1e-9)
+    return DateColumn(str(column.name), reading, times, float(np.median(known)), missing, low, high)
 
 
 def is_run(column: pd.Series[Any]) -> bool:
@@ -194,7 +258,7 @@ def _answers(categories: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def content_of(column: pd.Series[Any]) -> str:
-    """What a column holds, whatever it is stored as: numbers, yes/no, dates or texts."""
+    """What a column holds, whatever it is stored as: numbers, yes/no, dates, times or texts."""
     from pandas.api.types import infer_dtype
 
     return _CONTENTS.get(infer_dtype(column, skipna=True), "texts")
@@ -203,37 +267,9 @@ def content_of(column: pd.Series[Any]) -> str:
 _CONTENTS = {
     **dict.fromkeys(("integer", "floating", "mixed-integer-float", "decimal"), "numbers"),
     "boolean": "yes/no",
-    **dict.fromkeys(("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period"), "dates"),
+    **dict.fromkeys(("datetime64", "datetime", "date"), "dates"),
+    **dict.fromkeys(("timedelta64", "timedelta", "time", "period"), "times"),
 }
-
-
-_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
-_DATE = re.compile(
-    rf"""(?:[a-z]{{3,9}},?\s+)?                                # Friday,
-    (?: \d{{4}}([-/.])\d{{1,2}}\1\d{{1,2}}                     # 2020-01-31
-      | \d{{1,2}}([-/.])\d{{1,2}}\2\d{{4}}                     # 31.01.2020, 1/31/2020
-      | \d{{1,2}}([-/])\d{{1,2}}\3\d{{2}}                      # 1/31/20
-      | \d{{4}}-\d{{2}}                                        # 2020-01
-      | \d{{1,2}}[\s-]?{_MONTH}[\s,-]*(?:\d{{4}}|\d{{2}})      # 31 Jan 2020, 31-Jan-20
-      | {_MONTH}\s+(?:\d{{1,2}}(?:st|nd|rd|th)?,?\s+)?\d{{4}}  # January 31, 2020; Jan 2020
-    )(?:[t\s,]+\d{{1,2}}:\d{{2}}.*)?                          # 12:30:00.5+01:00""",
-    re.IGNORECASE | re.VERBOSE,
-)
-
-
-def _are_dates(column: pd.Series[Any]) -> bool:
-    """Whether at least 90 % of the texts of a column are written like dates, and are some."""
-    import pandas as pd
-
-    texts = Counter(text.strip() for text in as_texts(column) if text is not None)
-    alike = [text for text in texts if _DATE.fullmatch(text)]
-    if sum(texts[text] for text in alike) < 0.9 * texts.total():
-        return False
-    # The pattern alone takes 99.99.2020; pandas alone takes almost any text. Both together are right.
-    with warnings.catch_warnings():  # about the order of day and month, and unknown time zones
-        warnings.simplefilter("ignore")
-        parsed = pd.to_datetime(pd.Series(alike, dtype=object), errors="coerce", format="mixed", utc=True)
-    return sum(texts[text] for text, fine in zip(alike, parsed.notna(), strict=True) if fine) >= 0.9 * texts.total()
 
 
 def as_numbers(column: pd.Series[Any]) -> NDArray[np.float64]:

@@ -1,4 +1,7 @@
-"""Data sets that need no file: scikit-learn's digits, and sets made by a generator. All are functions of a seed."""
+"""Data sets that need no file: scikit-learn's digits and diabetes, and sets made by a generator.
+
+All are functions of a seed.
+"""
 
 from __future__ import annotations
 
@@ -98,8 +101,11 @@ def scrambled(x: Tensor, seed: int = 0) -> Tensor:
     return moved.reshape(n, 2, 2, c, h // 2, w // 2).permute(0, 3, 1, 4, 2, 5).reshape(n, c, h, w)
 
 
+FEW = 150  # labelled digits of `few_digits_split`
 WHAT = {
     "digits": "handwritten digits, 8 x 8 pixels",
+    "few-digits": f"handwritten digits, 8 x 8 pixels, {FEW} of them labelled",
+    "diabetes": "442 patients, how far their disease went within a year",
     "moons": "two interleaved half circles",
     "and": "the truth table of AND",
     "sine": "the regression curve of Blundell et al.",
@@ -109,10 +115,28 @@ WHAT = {
 
 def digits_split(seed: int) -> Split:
     """80 % of the digits to train on, stratified; `scrambled` test digits are out of distribution."""
-    train, test = cut(*digits(), test=0.2, seed=seed)
+    return _digits("digits", 0.2, seed)
+
+
+def few_digits_split(seed: int) -> Split:
+    """`FEW` digits to train on, stratified, all others to test on; `scrambled` ones are out of distribution."""
+    return _digits("few-digits", 1 - FEW / 1797, seed)
+
+
+def _digits(name: str, test_share: float, seed: int) -> Split:
+    train, test = cut(*digits(), test=test_share, seed=seed)
     ood = scrambled(test[0].reshape(-1, 1, 8, 8), seed).flatten(1)
     shape = (1, 8, 8)
-    return Split("digits", "classes", WHAT["digits"], test, train, tuple("0123456789"), ood=ood, image_shape=shape)
+    return Split(name, "classes", WHAT[name], test, train, tuple("0123456789"), ood=ood, image_shape=shape)
+
+
+def diabetes_split(seed: int) -> Split:
+    """70 % of the patients of Efron et al. (2004) to train on: ten columns, in the units that were measured."""
+    from sklearn.datasets import load_diabetes
+
+    table = load_diabetes(scaled=False)
+    train, test = cut(_float(table.data), _float(table.target), test=0.3, seed=seed)
+    return Split("diabetes", "reals", WHAT["diabetes"], test, train, features=tuple(table.feature_names))
 
 
 def moons_split(seed: int) -> Split:
@@ -146,7 +170,15 @@ def gap_split(seed: int) -> Split:
     return Split("gap", "reals", WHAT["gap"], test, train, features=("x",), ood=middle)
 
 
-SPLITS = {"digits": digits_split, "moons": moons_split, "and": and_split, "sine": sine_split, "gap": gap_split}
+SPLITS = {
+    "digits": digits_split,
+    "few-digits": few_digits_split,
+    "diabetes": diabetes_split,
+    "moons": moons_split,
+    "and": and_split,
+    "sine": sine_split,
+    "gap": gap_split,
+}
 
 
 def _float(a: NDArray[np.floating]) -> Tensor:

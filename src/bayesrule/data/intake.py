@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from bayesrule.data import inputs
-from bayesrule.data.batches import Arrays, Data, check_finite, check_fits, refusal
+from bayesrule.data.batches import Arrays, Batch, Data, check_finite, check_fits, refusal
 from bayesrule.data.inputs import Inputs
 from bayesrule.data.loaders import Loader
 from bayesrule.data.scaling import Affine, Scaling
@@ -20,10 +20,11 @@ from bayesrule.naming import unknown
 
 
 def as_data(train: Any) -> Data:
-    """`Data` from ``(X, y)``, a torch `Dataset` or `DataLoader`, or `Data` (returned as they are).
+    """`Data` from ``(X, y)``, ``(X, y, weight)``, a torch `Dataset` or `DataLoader`, or `Data` (returned as they are).
 
     ``X`` is an array, or a tuple or dict of arrays; an array is anything numpy can read, a tensor, or a pandas object.
-    Floating dtypes are kept (the model's decides later); integer and boolean targets become int64.
+    Floating dtypes are kept (the model's decides later); integer and boolean targets become int64. ``weight``: how many
+    times each example counts.
 
     >>> as_data(([[0.0], [1.0]], [False, True])).all()
     Batch(x=tensor([[0.],
@@ -40,12 +41,15 @@ def as_data(train: Any) -> Data:
         return Arrays(_tensor("X", train.tensors[0]), _tensor("y", train.tensors[1]))
     if isinstance(train, DataLoader | Dataset):
         return Loader(train)
-    if isinstance(train, tuple | list) and len(train) == 2:
-        return Arrays(_inputs(train[0]), _tensor("y", train[1]))
+    if isinstance(train, Batch):
+        return Arrays(_inputs(train.x), _tensor("y", train.y), weight=train.weight)
+    if isinstance(train, tuple | list) and len(train) in (2, 3):
+        weight = _tensor("weight", train[2]) if len(train) == 3 else None
+        return Arrays(_inputs(train[0]), _tensor("y", train[1]), weight=weight)
     got = type(train).__name__
     if isinstance(train, tuple | list):
         got += f" of {len(train)}"
-    raise TypeError(f"train must be a pair (X, y), a Dataset, a DataLoader or Data, got {got}")
+    raise TypeError(f"train must be a pair (X, y), or (X, y, weight), a Dataset, a DataLoader or Data, got {got}")
 
 
 def as_inputs(x: Any) -> Inputs:
@@ -79,19 +83,20 @@ def standardize(train: Any, targets: str = "auto") -> Arrays:
     if data.scaling.inputs or data.scaling.targets:
         raise ValueError("train must be in its own units, but it is standardized already: pass the raw data")
     x, y = data.all()
+    weight = data.weight
     if not isinstance(x, Tensor):
         raise TypeError(f"X must be one array to be standardized, got a {type(x).__name__}: scale its parts before")
     labels = not y.is_floating_point() or bool(((y == 0) | (y == 1)).all())
     scale_x = scale_y = None
     if x.is_floating_point():
-        scale_x = _z_score(x)
+        scale_x = _z_score(x, weight)
     if targets == "auto" and not labels:
-        scale_y = _z_score(y)
+        scale_y = _z_score(y, weight)
     scaling = Scaling(scale_x, scale_y)
-    return Arrays(*scaling.forward(x, y), scaling)
+    return Arrays(*scaling.forward(x, y), scaling, weight)
 
 
-def _z_score(t: Tensor) -> Affine:
+def _z_score(t: Tensor, weight: Tensor | None) -> Affine:
     t = t.double()
     if t.ndim == 4:  # pictures: a number for each channel, [C, 1, 1]
         over: tuple[int, ...] = (0, 2, 3)
@@ -100,7 +105,12 @@ def _z_score(t: Tensor) -> Affine:
         over = (0,)
         origin = t[:1]
     # From the first value on: an offset, however large, takes nothing off the deviation, and a constant has none.
-    std, mean = torch.std_mean(t - origin, dim=over, correction=0, keepdim=True)
+    if weight is None:
+        std, mean = torch.std_mean(t - origin, dim=over, correction=0, keepdim=True)
+    else:
+        share = (weight / weight.sum()).to(t).reshape(-1, *[1] * (t.ndim - 1)) * len(t)
+        mean = (share * (t - origin)).mean(over, keepdim=True)
+        std = (share * (t - origin - mean).square()).mean(over, keepdim=True).sqrt()
     std, mean = std[0], (mean + origin)[0]
     # Values that differ in their last bits only are a constant that was computed in several ways.
     return Affine(mean, std.masked_fill(std <= torch.finfo(std.dtype).eps * mean.abs(), 1.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, cast, final
@@ -15,9 +15,11 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomS
 
 from bayesrule.data import inputs
 from bayesrule.data.batches import Batch, Data, as_target, digest_of, parts_of, refusal
+from bayesrule.data.inputs import Inputs
 from bayesrule.data.scaling import Scaling
 
 READ = 32  # examples that are read at a time for a fingerprint
+TARGETS = ("y", "target", "targets", "label", "labels")  # keys of y in examples that are dicts
 
 
 @final
@@ -140,7 +142,19 @@ class Loader(Data):
         cuts = order.tensor_split(math.ceil(len(order) / batch_size))
         return DataLoader(self._dataset, batch_sampler=[index.tolist() for index in cuts], **options)
 
+    def inputs(self) -> Iterator[Inputs]:
+        """The inputs alone, in the data set's order, in the user's units; of examples that need have no targets."""
+        size = READ
+        if self._loader is not None and self._loader.batch_size is not None:
+            size = self._loader.batch_size
+        for item in self._items(self._reader(torch.arange(self.n), size), seed=0):
+            yield _apart(item)[0]
+
     def _stream(self, loader: DataLoader[Any], seed: int) -> Iterator[Batch]:
+        return map(self._batch, self._items(loader, seed))
+
+    def _items(self, loader: DataLoader[Any], seed: int) -> Iterator[Any]:
+        """What a loader gives, as it is."""
         generators = _generators(loader)
         states = [torch.Generator(own.device).manual_seed(seed).get_state() for own in generators]
         end = object()
@@ -151,24 +165,12 @@ class Loader(Data):
                 item = next(source, end)
             if item is end:
                 return
-            yield self._batch(item)
+            yield item
 
     def _batch(self, item: Any) -> Batch:
-        x: Any = None
-        y: Any = None
-        if isinstance(item, tuple | list) and len(item) == 2:
-            x, y = item
-        if isinstance(x, list):  # torch's collate makes lists of tuples
-            x = tuple(x)
-        known = isinstance(x, Tensor | tuple | dict) and all(isinstance(part, Tensor) for _, part in inputs.named(x))
-        if not known or not isinstance(y, Tensor):
-            parts = ""
-            if isinstance(item, tuple | list):
-                parts = ", ".join(type(part).__name__ for part in item)
-            raise ValueError(
-                f"train must give pairs (x, y) of tensors, got {type(item).__name__}({parts}): "
-                "put several inputs in one tuple or dict, as in ((x1, x2), y), and turn texts into numbers"
-            )
+        x, y = _apart(item)
+        if y is None:
+            raise _no_pair(item)
         for name, part in (*inputs.named(x), ("y", y)):
             if part.layout is not torch.strided or part.is_nested:
                 raise refusal(name, part)
@@ -176,6 +178,45 @@ class Loader(Data):
         if self._dtype is None:
             return Batch(x, y)
         return Batch(inputs.to(x, self._dtype), cast(Tensor, inputs.to(y, self._dtype)))
+
+
+def _apart(item: Any) -> tuple[Inputs, Tensor | None]:
+    """Inputs and targets of what a data set gives; None where it gives no targets.
+
+    Pairs ``(x, y)``; dicts whose key `TARGETS` has is y, and all else goes to the model by name; x alone.
+    """
+    x, y = item, None
+    if isinstance(item, Mapping):
+        x = dict(item)
+        names = [name for name in TARGETS if name in x]
+        if len(names) > 1:
+            raise ValueError(f"train must name its target once, got {' and '.join(names)}: rename what is no target")
+        if names:
+            y = x.pop(names[0])
+    elif isinstance(item, tuple | list) and len(item) == 2:
+        x, y = item
+    elif isinstance(item, tuple | list) and len(item) == 1:  # a TensorDataset of inputs
+        (x,) = item
+    if isinstance(x, list):  # torch's collate makes lists of tuples
+        x = tuple(x)
+    known = isinstance(x, Tensor | tuple | dict) and all(isinstance(part, Tensor) for _, part in inputs.named(x))
+    if not known or not isinstance(y, Tensor | None):
+        raise _no_pair(item)
+    return x, y
+
+
+def _no_pair(item: Any) -> ValueError:
+    """The error for what is no pair of inputs and targets."""
+    parts = ""
+    if isinstance(item, tuple | list):
+        parts = ", ".join(type(part).__name__ for part in item)
+    elif isinstance(item, Mapping):
+        parts = ", ".join(f"{name}: {type(part).__name__}" for name, part in item.items())
+    return ValueError(
+        f"train must give pairs (x, y) of tensors, got {type(item).__name__}({parts}): "
+        "put several inputs in one tuple or dict, as in ((x1, x2), y), and turn texts into numbers; "
+        f"or dicts with one of {', '.join(TARGETS)}"
+    )
 
 
 def _without(names: Collection[str], batch: Batch) -> Batch:

@@ -36,6 +36,8 @@ class Split:
     """Inputs of the same shape and value range that are not of this data set."""
     image_shape: tuple[int, int, int] | None = None
     """Channels, height and width, if the inputs are pictures (perhaps flattened)."""
+    weight: Tensor | None = None
+    """How many times each training example counts; None: once."""
 
     @property
     def train(self) -> Pair:

@@ -7,10 +7,12 @@ column       becomes
 ============ =================================================================================================
 numbers      itself, missing values as the median; if some were missing in training, also a 0/1 column saying so
 yes/no       0 and 1, as numbers; also yes and no, true and false, y and n, t and f as texts
+dates        days, and sine and cosine of the time of the year, of the week and, if there are times, of the day;
+             as dates, as texts in any usual form, or as Excel's day numbers in a column that is called a date
 anything     one 0/1 column for each category seen in training, in sorted order; all 0 for unseen or missing
 ============ =================================================================================================
 
-Constant and empty columns, dates (also as texts), ids and columns of more than 100 categories are dropped, and
+Constant and empty columns, lengths of time, ids and columns of more than 100 categories are dropped, and
 ``notes`` says so. Ids are texts that all differ, or are more than 50 and more than one for every two rows; and whole
 numbers that all differ, if the column has no name or one like ``id`` or ``customer_id``. The target is
 
@@ -36,6 +38,7 @@ from bayesrule.data.columns import (
     AnswerColumn,
     CategoryColumn,
     Column,
+    DateColumn,
     NumberColumn,
     as_numbers,
     as_texts,
@@ -52,6 +55,14 @@ from bayesrule.naming import unknown
 
 if TYPE_CHECKING:
     import pandas as pd
+
+READINGS = {
+    "as written": "",
+    "day first": ", the day before the month",
+    "month first": ", the month before the day",
+    "excel": ", which Excel writes as numbers of days",
+}
+"""What is said of how dates are read."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +102,9 @@ class Schema:
                 notes.append(f"column {name!r} dropped: {column}")
                 continue
             columns.append(column)
-            if is_run(frame[name]):
+            if isinstance(column, DateColumn):
+                notes.append(f"column {name!r} is read as dates{READINGS[column.reading]}")
+            elif is_run(frame[name]):
                 runs.append(f"column {name!r} holds different whole numbers one after another: drop it if it is an id")
         if not columns:
             raise ValueError(f"the table must have a usable column beside {target!r}: {'; '.join(notes[1:]) or 'none'}")
@@ -166,6 +179,8 @@ class Schema:
         for column in data["columns"]:
             if "categories" in column:
                 columns.append(CategoryColumn(column["name"], tuple(column["categories"])))
+            elif "reading" in column:
+                columns.append(DateColumn(**column))
             elif "yes" in column:
                 columns.append(AnswerColumn(**column))
             else:
@@ -182,6 +197,7 @@ def load_table(
     schema: Schema | None = None,
     sep: str | None = None,
     without: Collection[str] = (),
+    weights: str | None = None,
 ) -> tuple[Split, Schema]:
     """A file as a `Split`, with the schema learnt on its training rows, or the one that is given.
 
@@ -195,9 +211,12 @@ def load_table(
         schema: How columns become inputs, if that is known.
         sep: What separates the columns, where the guess is wrong.
         without: Columns that are no inputs.
+        weights: A column that says how many times each training row counts; it is no input.
     """
     table = open_table(path, sep)
     frame, holes = known_rows(table.frame, target)
+    if weights is not None:
+        without = (*without, weights)
     if schema is not None:
         kind = schema.kind
     kind, said = _kind(frame[target], kind)
@@ -214,7 +233,24 @@ def load_table(
     what = f"{len(train)} + {len(held)} rows of {Path(path).name}, target {target!r}"
     if not isinstance(test, float | int):
         what = f"{len(train)} rows of {Path(path).name} and {len(held)} of {Path(test).name}, target {target!r}"
-    return Split(stem(path), kind, what, pairs[1], pairs[0], schema.classes, schema.features), schema
+    split = Split(stem(path), kind, what, pairs[1], pairs[0], schema.classes, schema.features)
+    return replace(split, weight=None if weights is None else _weights(train, weights)), schema
+
+
+def _weights(frame: pd.DataFrame, name: str) -> torch.Tensor:
+    """How many times each row counts."""
+    if name not in frame:
+        raise unknown("column of weights", name, frame.columns)
+    column = frame[name]
+    values = as_numbers(column)
+    bad = np.isnan(values) | (values < 0)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"weights {name!r} must be numbers from 0 up, got {cell(column, row)!r} in {place(column, row)}: mend it, "
+            "or give 0 to a row that does not count"
+        )
+    return torch.from_numpy(values)
 
 
 def known_rows(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[str]]:
@@ -286,7 +322,10 @@ def _kind(column: pd.Series[Any], kind: Kind | None) -> tuple[Kind, str]:
         return kind, said
     values = as_numbers(column)
     if kind == "reals":
-        return kind, f"target {name!r}: real numbers"
+        said = f"target {name!r}: real numbers"
+        if ((values >= 0) & (values % 1 == 0)).all():
+            said += " (whole ones; if they count something, choose the kind counts)"
+        return kind, said
     if ((values < 0) | (values % 1 != 0)).any():
         raise ValueError(f"target {name!r} must hold whole numbers from 0 for the kind counts, got {values.min():g} …")
     return kind, f"target {name!r}: counts"

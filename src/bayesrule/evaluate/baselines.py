@@ -58,8 +58,8 @@ class Baseline:
 def baselines(split: Split, seed: int = 0) -> Iterator[Baseline]:
     """The baselines of a data set, trained on its training examples.
 
-    >>> from bayesrule.data import load
-    >>> [baseline.name for baseline in baselines(load("moons"))]
+    >>> from bayesrule.data import load_set
+    >>> [baseline.name for baseline in baselines(load_set("moons"))]
     ['base rate', 'linear', 'boosting']
     """
     if split.train[1].ndim != 1:  # several targets for an example: scikit-learn's models have one

@@ -47,7 +47,10 @@ def evaluate(
             none.
         seed: Of the networks and of the resamples.
     """
-    x, y = as_data(test).raw()
+    data = as_data(test)
+    if data.weight is not None:
+        raise ValueError("scores do not know weights of examples: give test=(X, y)")
+    x, y = data.raw()
     prediction = posterior.predict(x, samples=samples, seed=seed)
     if ood is None:
         return score(prediction, y, bootstrap=bootstrap, seed=seed)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from bayesrule import showing
 from bayesrule.evaluate.null import Null
 from bayesrule.evaluate.weighted import Statistic
 from bayesrule.naming import unknown
@@ -83,11 +83,10 @@ class Scores(Mapping[str, float]):
 
     def _repr_html_(self) -> str:
         """The same table for notebooks."""
-        rows = ["<tr><th>score</th><th>value</th><th>95 % interval</th></tr>"]
+        rows = [("score", "value", "95 % interval")]
         for name, value in self.items():
-            cells = (name, f"{value:.4g}", self._range(name) if self.intervals else "")
-            rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
-        return f"<table>{''.join(rows)}</table>"
+            rows.append((name, f"{value:.4g}", self._range(name) if self.intervals else ""))
+        return showing.table(rows)
 
     def _range(self, name: str) -> str:
         """The interval of a score, and what it would be if nothing were wrong."""
@@ -111,9 +110,14 @@ def scored(statistics: Mapping[str, Statistic], sizes: Sequence[int], bootstrap:
         return Scores(values, {})
     generator = torch.Generator().manual_seed(seed)
     rows = max(1, CELLS // sum(sizes))
+    # Room that is used again and again: large blocks that come and go leave holes, which the system gets back late.
+    room = torch.empty(rows, sum(sizes), dtype=torch.float64)
+    numbers = [torch.empty(rows, n, dtype=torch.int64) for n in sizes]
     chunks: dict[str, list[Tensor]] = {name: [] for name in statistics}
     for start in range(0, bootstrap, rows):
-        weights = torch.cat([_resamples(min(rows, bootstrap - start), n, generator) for n in sizes], 1)
+        weights = room[: bootstrap - start]
+        for own, drawn in zip(torch.split(weights, list(sizes), 1), numbers, strict=True):
+            _resample(own, drawn[: len(own)], generator)
         for name, statistic in statistics.items():
             chunks[name].append(statistic(weights))
     ends = torch.tensor([0.025, 0.975], dtype=torch.float64)
@@ -121,8 +125,8 @@ def scored(statistics: Mapping[str, Statistic], sizes: Sequence[int], bootstrap:
     return Scores(values, {name: (low, high) for name, (low, high) in quantiles.items()})
 
 
-def _resamples(rows: int, n: int, generator: torch.Generator) -> Tensor:
-    """How often each of n examples is drawn in n draws with replacement, ``[rows, n]``."""
+def _resample(counts: Tensor, numbers: Tensor, generator: torch.Generator) -> None:
+    """Set counts [rows, n] to how often each of n examples is among ``numbers``, n draws with replacement each."""
     # Weights rather than copies of examples: a statistic of all resamples is then one product of matrices.
-    drawn = torch.randint(n, (rows, n), generator=generator)
-    return torch.zeros(rows, n, dtype=torch.float64).scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64))
+    torch.randint(numbers.shape[1], numbers.shape, generator=generator, out=numbers)
+    counts.zero_().scatter_add_(1, numbers, counts.new_ones(()).expand(numbers.shape))

@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bayesrule.data import as_data, load
+from bayesrule.data import as_data, load_set
 from bayesrule.jobs import Answer, plain, run, told
 
 
@@ -82,5 +82,5 @@ class Result:
 @cache
 def fingerprint(data: str, data_dir: str | None) -> str:
     """Of all examples of a named set: what was learnt from other files by this name is not taken for it."""
-    split = load(data, data_dir)
+    split = load_set(data, data_dir)
     return as_data(split.train).fingerprint() + as_data(split.test).fingerprint()

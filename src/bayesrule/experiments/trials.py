@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bayesrule import jobs
-from bayesrule.data import Arrays, Split, load, standardize
+from bayesrule.data import Arrays, Split, load_set, standardize
 from bayesrule.evaluate import evaluate
 from bayesrule.experiments.base import Setting
 from bayesrule.methods import Method
@@ -144,7 +144,7 @@ def _trained(training: Training, data_dir: str | None) -> Outcome:
 @cache
 def _data(name: str, data_dir: str | None, held: float) -> tuple[Split, Arrays, tuple[Tensor, ...] | None]:
     """The split, what to train on, and a share of the training examples that is kept apart, always the same."""
-    split = load(name, data_dir)
+    split = load_set(name, data_dir)
     if not held:
         return split, standardize(split.train), None
     rows = torch.randperm(len(split.train[0]), generator=torch.Generator().manual_seed(0))

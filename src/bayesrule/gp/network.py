@@ -113,6 +113,8 @@ class NetworkGP:
         self._dtype = modules.dtype_of(task.model)
         # in float64: kernels of networks have condition numbers at which Cholesky fails in float32
         model = modules.twin(task.model, shared=()).double().eval()
+        if task.data.weight is not None:
+            raise ValueError("a Gaussian process of a network does not know weights of examples: give train=(X, y)")
         x, y = task.data.all().to(task.device)
         whole = outputs(model, x)
         likelihood = task.likelihood

@@ -15,6 +15,7 @@ from bayesrule.likelihoods.choice import NoiseChoice, best
 from bayesrule.likelihoods.gaussian import Gaussian
 from bayesrule.likelihoods.heteroscedastic import Heteroscedastic
 from bayesrule.likelihoods.log_normal import LogNormal
+from bayesrule.likelihoods.negative_binomial import NegativeBinomial
 from bayesrule.likelihoods.poisson import Poisson
 from bayesrule.likelihoods.student import Student
 
@@ -26,6 +27,7 @@ __all__ = [
     "Heteroscedastic",
     "Likelihood",
     "LogNormal",
+    "NegativeBinomial",
     "NoiseChoice",
     "Poisson",
     "Student",
@@ -36,7 +38,8 @@ __all__ = [
 ]
 
 AVAILABLE: dict[str, type[Likelihood]] = {
-    kind.name: kind for kind in (Categorical, Bernoulli, Gaussian, Heteroscedastic, LogNormal, Student, Poisson)
+    kind.name: kind
+    for kind in (Categorical, Bernoulli, Gaussian, Heteroscedastic, LogNormal, Student, Poisson, NegativeBinomial)
 }
 
 

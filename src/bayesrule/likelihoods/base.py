@@ -97,8 +97,11 @@ class Likelihood(Named, ABC):
         """This likelihood with what it takes from the training targets and does not learn, such as their units."""
         return self
 
-    def matched(self, outputs: Tensor, y: Tensor) -> Likelihood:
-        """This likelihood with its unknowns started from the outputs of an untrained network and their targets."""
+    def matched(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Likelihood:
+        """This likelihood with its unknowns started from the outputs of an untrained network and their targets.
+
+        ``weight``: how many times each example counts; None: once.
+        """
         return self
 
     @classmethod
@@ -115,6 +118,14 @@ def single(outputs: Tensor, dim: int = 1) -> Tensor:
 def summed(values: Tensor) -> Tensor:
     """The sum over all dimensions but the first."""
     return values.flatten(1).sum(1) if values.ndim > 1 else values
+
+
+def mean_over(values: Tensor, weight: Tensor | None) -> Tensor:
+    """The mean over examples, each counted as often as its weight says."""
+    if weight is None:
+        return values.mean(0)
+    times = (weight / weight.sum()).to(values)
+    return (times.reshape(-1, *[1] * (values.ndim - 1)) * values).sum(0)
 
 
 def diagonal(values: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bayesrule.data import Kind
-from bayesrule.likelihoods.base import Likelihood, diagonal, single, summed
+from bayesrule.likelihoods.base import Likelihood, diagonal, mean_over, single, summed
 from bayesrule.predictions import Reals, targets
 
 UNSTARTED = "noise is None: it has no value before matched(outputs, y) is called; or give a number, noise=0.1"
@@ -116,7 +116,7 @@ class Gaussian(Likelihood):
             return self
         return Gaussian(values["log_noise"].exp())
 
-    def matched(self, outputs: Tensor, y: Tensor) -> Gaussian:
+    def matched(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Gaussian:
         """Noise still to be started becomes the most probable one for these outputs, ``sqrt(mean (y − f)²)``.
 
         It is kept above a thousandth of the standard deviation of y (of 1 where y is constant).
@@ -129,7 +129,7 @@ class Gaussian(Likelihood):
         # A network that meets every y here would start without noise, and with an infinite log-likelihood.
         spread = y.std(0, correction=0)
         floor = 1e-3 * torch.where(spread > 0, spread, torch.ones_like(spread))
-        return Gaussian((y - outputs).square().mean(0).sqrt().maximum(floor).detach())
+        return Gaussian(mean_over((y - outputs).square(), weight).sqrt().maximum(floor).detach())
 
     @classmethod
     def pooled(cls, members: Sequence[Likelihood]) -> Likelihood:

@@ -124,12 +124,12 @@ class LogNormal(Likelihood):
         """The same with its noise for known."""
         return self._with(self._logs().kept())
 
-    def matched(self, outputs: Tensor, y: Tensor) -> LogNormal:
+    def matched(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> LogNormal:
         """Noise still to be started becomes ``sqrt(mean (log y − loc − scale f)²)``; see `Gaussian.matched`."""
         y = self.check(outputs, y)
         here = self.placed(y)
         loc, scale = here._units(outputs)  # once to where the outputs are, and not in every step
-        logs = here._logs().matched(here._centres(outputs), y.log())
+        logs = here._logs().matched(here._centres(outputs), y.log(), weight)
         return LogNormal(logs.noise, logs.known, loc, scale)
 
     @classmethod

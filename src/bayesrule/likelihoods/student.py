@@ -124,7 +124,7 @@ class Student(Likelihood):
         """The same with noise and freedom for known."""
         return replace(self, known=True)
 
-    def matched(self, outputs: Tensor, y: Tensor) -> Student:
+    def matched(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Student:
         """Six degrees of freedom to begin with, and the noise of which the standard deviation is that of residuals.
 
         See `Gaussian.matched`.
@@ -136,7 +136,7 @@ class Student(Likelihood):
             given = START if freedom is None else freedom
             like = single(outputs)
             freedom = torch.as_tensor(given, dtype=like.dtype, device=like.device).expand(like.shape[1:]).clone()
-        noise = self._scales().matched(outputs, y).noise
+        noise = self._scales().matched(outputs, y, weight).noise
         if self.noise is None and isinstance(noise, Tensor):
             degrees = torch.as_tensor(freedom, dtype=noise.dtype, device=noise.device)
             noise = noise * ((degrees - 2) / degrees).sqrt()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bayesrule import naming, optim
 from bayesrule.methods.auto import Auto
-from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan
+from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, check_weighted
 from bayesrule.methods.bbb import BBB
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.ensemble import DropoutEnsemble, Ensemble
@@ -85,6 +85,7 @@ __all__ = [
     "Vadam",
     "assign",
     "available",
+    "check_weighted",
     "choose",
     "from_spec",
     "type_of",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,11 +47,13 @@ class Needs:
 
     ``held_out``: whether data beside those of the training are of no use (``"none"``), are held out if enough examples
     can be spared (``"optional"``), or cannot be done without (``"required"``). ``full_batch``: whether every step has
-    to see all data.
+    to see all data. ``prior``: whether it matters how wide the prior is, so that this is to be settled where nobody
+    says.
     """
 
     held_out: Literal["none", "optional", "required"]
     full_batch: bool = False
+    prior: bool = True
 
 
 class Learner(ABC):
@@ -92,10 +95,11 @@ class Method(Named, ABC):
     """A way to a posterior: a frozen dataclass of documented fields.
 
     ``least_steps``: of a fit whose length is left open. ``post_hoc``: whether it can take a trained module as it is,
-    ``epochs=0``.
+    ``epochs=0``. ``weighs``: whether it counts every example as often as its weight says, `Batch.weight`.
     """
 
     summary: ClassVar[str]
+    weighs: ClassVar[bool] = False
     least_steps: ClassVar[int] = 2000
     post_hoc: ClassVar[bool] = False
 
@@ -106,6 +110,18 @@ class Method(Named, ABC):
     def needs(self, task: Task, epochs: int) -> Needs:
         """What the loop has to provide: held-out data where something of the likelihood is unknown."""
         return Needs("optional" if task.likelihood.unknowns() else "none")
+
+
+def check_weighted(method: Method) -> None:
+    """Refuse weights of examples that a method, or one within it, would not look at."""
+    if not method.weighs:
+        raise ValueError(
+            f"{method.name} does not know weights of examples, train=(X, y, weight): leave them out, or take method "
+            "'map', 'ensemble', 'laplace', 'ivon' or 'auto'"
+        )
+    for part in dataclasses.fields(method):  # type: ignore[arg-type]
+        if isinstance(inner := getattr(method, part.name), Method):
+            check_weighted(inner)
 
 
 def context(task: Task, likelihood: Likelihood, **diagnostics: Any) -> Context:

@@ -26,6 +26,7 @@ class MCDropout(Method):
 
     name: ClassVar[str] = "mc-dropout"
     summary: ClassVar[str] = "one network with dropout left on at prediction"
+    weighs: ClassVar[bool] = True
     post_hoc: ClassVar[bool] = True
     rate: float = 0.1
     lr: float = 1e-2

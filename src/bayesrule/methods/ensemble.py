@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.point import MAP
 from bayesrule.modules import Parameters
-from bayesrule.posteriors import Mixture, Posterior, match
+from bayesrule.posteriors import Mixture, Posterior, match, settled
 from bayesrule.seeds import Noise
 from bayesrule.starts import reinitialise
 from bayesrule.task import Task
@@ -30,13 +30,16 @@ SEEN, FEW = 256, 32  # examples that it is judged by, and too few to judge
 
 @dataclass(frozen=True)
 class Ensemble(Method):
-    """q(w) = 1/K Σ_k q_k(w): K learners of one method, each from its own random start (Lakshminarayanan 2017).
+    """q(w) = 1/K Σ_k q_k(w): K learners of one method, each from its own start (Lakshminarayanan 2017).
+
+    The first starts from the module's own weights, trained or not; the others from weights that are drawn anew.
 
     ``members``: K. ``base``: the method of each member.
     """
 
     name: ClassVar[str] = "ensemble"
-    summary: ClassVar[str] = "several networks from independent starts"
+    summary: ClassVar[str] = "several networks: one from the module's own weights, the others from new ones"
+    weighs: ClassVar[bool] = True
     members: int = 5
     base: Method = field(default_factory=MAP)
 
@@ -45,20 +48,25 @@ class Ensemble(Method):
             raise ValueError(f"members must be a whole number of at least 1, not {self.members!r}")
 
     def start(self, task: Task, plan: Plan, noise: Noise) -> EnsembleLearner:
-        """Start each member from weights drawn anew, the same ones in all processes."""
-        _warn_of_trained(task)
-        members = []
+        """The first member from the module's own weights, the others from drawn ones, the same in all processes."""
+        trained = _explained(task) > TRAINED
+        if trained:
+            _warn_of_trained(self.members)
+        members = [self.base.start(task, plan, noise)]
         # One module to draw all starts in: a copy for each member would be made twice, here and by its learner.
         fresh = task.with_model(modules.twin(task.model))
-        first: Parameters | None = None
-        for _ in range(self.members):
+        before = modules.snapshot(task.model)
+        for _ in range(1, self.members):
             with noise.drawn_alike():
                 reinitialise(fresh.model)
-            members.append(self.base.start(fresh, plan, noise))  # which takes a copy of the weights
-            if first is None:
-                first = modules.snapshot(fresh.model)
-            elif len(members) == 2:
-                _check_differ(first, modules.snapshot(fresh.model))
+            if (
+                len(members) <= 2
+            ):  # no more than two starts to compare: the module's own and a drawn one, two drawn ones
+                drawn = modules.snapshot(fresh.model)
+                _check_differ(before, drawn)
+                before = drawn
+            own = _with_own_noise(fresh) if trained else fresh
+            members.append(self.base.start(own, plan, noise))  # which takes a copy of the weights
         return EnsembleLearner(task, members)
 
     def needs(self, task: Task, epochs: int) -> Needs:
@@ -87,24 +95,32 @@ def _check_differ(one: Parameters, other: Parameters) -> None:
         )
 
 
-def _warn_of_trained(task: Task) -> None:
-    """Say so where the weights that the members throw away have learnt the task already."""
-    if _explained(task) > TRAINED:
+def _warn_of_trained(members: int) -> None:
+    """Say what becomes of weights that have learnt the task already."""
+    others = members - 1
+    if others:
         warnings.warn(
-            f"the module explains more than {TRAINED:.0%} of the targets' variance already, but an ensemble starts "
-            "each member from weights drawn anew: its training is lost. To go on from it take method 'map' or 'swag', "
-            "or 'laplace' with epochs=0",
+            f"the module explains more than {TRAINED:.0%} of the targets' variance already: the first member of the "
+            f"ensemble goes on from it, but the other {others} start from weights drawn anew. To keep to the module's "
+            "own weights take method 'map' or 'swag', or 'laplace' with epochs=0",
             stacklevel=6,
         )
+
+
+def _with_own_noise(task: Task) -> Task:
+    """The task with its likelihood's unknowns started from the outputs of its module: not as small as a trained one's.
+
+    Noise that fits the residuals of a trained network makes the first steps of one that is not far too long.
+    """
+    batch = next(task.ordered(SEEN))
+    return replace(task, likelihood=settled(task.likelihood, _outputs(task, batch)[None], batch.y))
 
 
 @torch.no_grad()
 def _explained(task: Task) -> float:
     """1 − Σ‖y − E[y|f]‖²/Σ‖y − ȳ‖² over the first examples, classes one-hot: what the task's module knows of y."""
     batch = next(task.ordered(SEEN))
-    buffers = modules.copies(dict(task.model.named_buffers()))  # which a pass may change
-    with seeds.untouched(task.device):
-        outputs = modules.call(task.model, batch.x, buffers or None)
+    outputs = _outputs(task, batch)
     y, mean = task.likelihood.check(outputs, batch.y), task.likelihood.mean(outputs)
     if isinstance(task.likelihood, Categorical):
         y = one_hot(y, mean.shape[1]).movedim(-1, 1).to(mean)
@@ -112,6 +128,14 @@ def _explained(task: Task) -> float:
     if len(y) < FEW or scatter == 0:
         return 0.0
     return 1 - float((y - mean).square().sum()) / scatter
+
+
+@torch.no_grad()
+def _outputs(task: Task, batch: Batch) -> Tensor:
+    """Those of the task's module, whose buffers stay as they are."""
+    buffers = modules.copies(dict(task.model.named_buffers()))  # which a pass may change
+    with seeds.untouched(task.device):
+        return modules.call(task.model, batch.x, buffers or None)
 
 
 class EnsembleLearner(Learner):
@@ -150,7 +174,8 @@ class EnsembleLearner(Learner):
 
     def _mixture(self, parts: list[Posterior]) -> Mixture:
         pooled = self.task.likelihood.pooled([part.likelihood for part in parts])
-        return Mixture(parts, context(self.task, pooled, **_together(parts)))
+        starts = ["the module's own weights", *["drawn anew"] * (len(parts) - 1)]
+        return Mixture(parts, context(self.task, pooled, starts=starts, **_together(parts)))
 
 
 def _together(parts: list[Posterior]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from bayesrule.posteriors import Context, Gaussian, Linearised, Posterior, match
 from bayesrule.predictions import per_example
 from bayesrule.priors import Prior, Structured
 from bayesrule.structures import Structure
-from bayesrule.task import Task
+from bayesrule.task import Task, units
 
 WEIGHTS = "weights"
 LOG_NOISE = "log_noise"  # the unknown of likelihoods that is the log of a deviation
@@ -175,8 +175,7 @@ class Expansion:
         """−Σ log p(y|f)/η of one batch after the other; BatchNorm's statistics stay, as they do in the curvature."""
         evaluated = modules.shell(network).eval()  # the same tensors, but the network itself stays in training mode
         for batch in self.task.ordered(BATCH):
-            nll = self.task.nll(modules.call(evaluated, batch.x), batch.y, self.likelihood)
-            yield nll * len(batch.y) / self.task.temperature
+            yield self.task.total_nll(modules.call(evaluated, batch.x), batch, self.likelihood) / self.task.temperature
 
     @torch.no_grad()
     def _pull(self, network: nn.Module) -> tuple[Tensor, Tensor]:
@@ -214,9 +213,10 @@ class Expansion:
         return self.under(Tuning(tuning.variances, noise), spread).with_context(likelihood=likelihood)
 
     def _log_hessian(self, likelihood: Likelihood) -> Tensor:
-        """The mean log of the output Hessian's diagonal, which with unknown noise is the same at all outputs."""
+        """The mean log of the output Hessian's diagonal; only of counts does it differ from example to example."""
+        evaluated = modules.shell(self.network).eval()
         with torch.no_grad():
-            outputs = self.task.outputs(self.task.model, next(self.task.ordered(1)).x)
+            outputs = self.task.outputs(evaluated, next(self.task.ordered(BATCH)).x)
         return likelihood.hessian(outputs.double()).diagonal(dim1=-2, dim2=-1).log().mean()
 
     def under(self, tuning: Tuning, spread: float = 1.0) -> Posterior:
@@ -229,7 +229,8 @@ class Expansion:
         about = context(
             self.task,
             renoised(self.likelihood, tuning),
-            log_evidence=float(self.evidence.log(tuning)) - units(self.task),
+            log_evidence=float(self.evidence.log(tuning))
+            - self.task.data.total * units(self.task) / self.task.temperature,
             prior_scale=self.evidence.prior_scales(tuning),
             spread=spread,
             off_mode=self._off_mode_under(tuning, precision),
@@ -239,7 +240,7 @@ class Expansion:
         return self.gaussian(precision, spread, about)
 
     def gaussian(self, precision: Structure, spread: float, about: Context) -> Posterior:
-        """The Gaussian of a precision about the network's weights, with ``spread`` times its variances."""
+        """The Gaussian of a precision about the weights, its variances ``spread`` times as large as that says."""
         mean = modules.copies(self.weights)
         rest = {name: p for name, p in modules.parameters(self.network).items() if name not in self.weights}
         fixed = modules.copies(rest | dict(self.network.named_buffers()))
@@ -278,7 +279,8 @@ def _deviations(slope: Tensor, step: Tensor) -> float:
 
 def _log_prob(posterior: Posterior, held: Batch) -> float:
     """Of all held-out examples together; several targets of one example count as one, being far from independent."""
-    return float(per_example(posterior.predict(held.x).log_prob(held.y).double()).sum())
+    each = per_example(posterior.predict(held.x).log_prob(held.y).double())
+    return float((each if held.weight is None else each * held.weight.to(each)).sum())
 
 
 def check_prior(prior: Prior, parameters: Mapping[str, Tensor], grouping: Grouping | None) -> None:
@@ -315,38 +317,30 @@ def scatter(likelihood: Likelihood, found: Curvature, task: Task) -> Scatter:
     """What of the loss depends on the noise, if that is to be learnt."""
     if not likelihood.unknowns():
         return Scatter(found.loss)
-    perfect, numbers = 0.0, 0
-    for y in _targets(task):
+    perfect, numbers = 0.0, 0.0
+    for y, weight in _targets(task):
         peak = likelihood.peak(y.double())
         if peak is None:  # no factor on the variance tells how the loss depends on the noise: it stays as learnt
             return Scatter(found.loss)
-        perfect -= float(peak.sum())
-        numbers += y.numel()
+        count = torch.ones_like(peak) if weight is None else weight.to(peak)
+        perfect -= float((count * peak).sum())
+        numbers += float(count.sum()) * y[0].numel()
     return Scatter(found.loss, found.loss - perfect, numbers)
 
 
-def _targets(task: Task) -> Iterator[Tensor]:
-    """All training targets, in parts."""
+def _targets(task: Task) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """All training targets and their weights, in parts."""
     if isinstance(task.data, Arrays):
-        yield task.data.y
+        yield task.data.y, task.data.weight
         return
     for batch in task.ordered(BATCH):
-        yield batch.y
-
-
-def units(task: Task) -> float:
-    """What to take off a log density of standardised targets for that of the user's: N Σ log scale/η."""
-    targets = task.data.scaling.targets
-    if targets is None:
-        return 0.0
-    shape = next(task.ordered(1)).y[0].shape
-    return task.data.n * float(targets.scale.log().expand(shape).sum()) / task.temperature
+        yield batch.y, batch.weight
 
 
 def subsample(batch: Batch, most: int) -> Batch:
     """At most so many examples of a batch, any of them, the same every time."""
     index = torch.randperm(len(batch.y), generator=torch.Generator().manual_seed(0))[:most].to(batch.y.device)
-    return Batch(inputs.take(batch.x, index), batch.y[index])
+    return batch.take(index)
 
 
 def some_of(task: Task, most: int) -> Batch:
@@ -360,11 +354,11 @@ def some_of(task: Task, most: int) -> Batch:
     for batch in task.ordered(BATCH):  # behind a loader there is no other way to some than through all
         index = chosen[start : start + len(batch.y)].nonzero()[:, 0].to(batch.y.device)
         start += len(batch.y)
-        parts.append(Batch(inputs.take(batch.x, index), batch.y[index]))
+        parts.append(batch.take(index))
     return Batch(inputs.join([part.x for part in parts]), torch.cat([part.y for part in parts]))
 
 
 def in_parts(batch: Batch, size: int) -> Iterator[Batch]:
     """A batch in smaller ones."""
     for rows in torch.split(torch.arange(len(batch.y), device=batch.y.device), size):
-        yield Batch(inputs.take(batch.x, rows), batch.y[rows])
+        yield batch.take(rows)

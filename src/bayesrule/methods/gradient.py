@@ -29,17 +29,32 @@ class Trained(NamedTuple):
     """An optimiser of some parameters, its full learning rate, and the schedule of factors on that rate.
 
     ``turn``: whether they are trained in an epoch; None is always. The schedule looks back at these epochs alone.
+    ``reach``: factors on the rate, one for each number of a lone parameter; None is one for all.
     """
 
     optimizer: Optimizer
     lr: float
     schedule: Schedule
     turn: Callable[[int], bool] | None = None
+    reach: Tensor | None = None
 
     @classmethod
     def by(cls, group: Group, parameters: Iterable[Tensor]) -> Trained:
         """Parameters trained as a group says."""
         return cls(group.build(parameters), group.full_rate, schedule(group.schedule))
+
+    def step(self) -> None:
+        """One step at the optimiser's present rate."""
+        if self.reach is None:
+            self.optimizer.step()
+            return
+        # Steps are proportional to the rate, but torch has one rate for a tensor: the step is made shorter or longer
+        # once it is taken.
+        ((p,),) = (group["params"] for group in self.optimizer.param_groups)
+        before = p.detach().clone()
+        self.optimizer.step()
+        with torch.no_grad():
+            p.copy_(before.lerp_(p, self.reach))
 
 
 class GradientLearner(Learner):
@@ -95,15 +110,15 @@ class GradientLearner(Learner):
             self._share(logs)
         done = (self.steps + 0.5) / self.plan.steps  # the middle of the step: a rate of zero at either end is no step
         epoch = self.steps // self.plan.steps_per_epoch
-        for optimizer, lr, factor, turn in self.trained:
-            history = self.plan.history
+        for each in self.trained:
+            history, turn = self.plan.history, each.turn
             if turn is not None:
                 history = [logs for number, logs in enumerate(history) if turn(number)]
-            rate = lr * factor.at(done, history)
-            for group in optimizer.param_groups:
+            rate = each.lr * each.schedule.at(done, history)
+            for group in each.optimizer.param_groups:
                 group["lr"] = rate
             if turn is None or turn(epoch):
-                optimizer.step()
+                each.step()
         self.steps += 1
         if self.began is None:
             self.began = logs.get("nll", logs["loss"])  # which is the same where nothing else is in the loss

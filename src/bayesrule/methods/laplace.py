@@ -94,6 +94,7 @@ class Laplace(Method):
 
     name: ClassVar[str] = "laplace"
     summary: ClassVar[str] = "a Gaussian about the mode, as wide as the loss is flat"
+    weighs: ClassVar[bool] = True
     post_hoc: ClassVar[bool] = True
     subset: str | tuple[str, ...] | None = None
     structure: str | None = None
@@ -146,6 +147,8 @@ class Laplace(Method):
         asked = self.tune in ("evidence", "held-out") or (self.tune_every and not task.prior.learnt)
         check_prior(task.prior, task.parameters(), cast(Grouping, self.precision) if asked else None)
         method, needed = self._settled(task, plan.epochs)
+        if task.data.weight is not None:
+            _check_weighable(method, plan.epochs)
         if plan.epochs == 0:
             needed = replace(needed, before=_of_a_look(task))
         needed.check(min(BATCH, task.data.n), task.device)
@@ -191,9 +194,11 @@ class Laplace(Method):
     def _candidates(self, task: Task, after: bool) -> list[tuple[Subset, StructureName]]:
         """Subsets and structures to choose from, the best first; ``after``: those that take less than an epoch."""
         structures = BY_COST if self.structure is None else (cast(StructureName, self.structure),)
+        if self.structure is None and task.data.weight is not None:
+            structures = ("dense", "diagonal")  # Kronecker factors have no weights
         weights = sum(p.numel() for p in task.parameters().values())
         if after and self.structure is None and weights > SMALL:
-            structures = BY_COST[1:]
+            structures = structures[1:]
         if self.subset is not None or after:
             return [(self.subset or "all", structure) for structure in structures]
         if weights > FEW:
@@ -389,10 +394,9 @@ class LaplaceLearner(Learner):
         """
         method, task = self.method, self.base.task
         given = task.ordered(BATCH) if some is None else in_parts(some, BATCH)
-        batches = ((batch.x, batch.y) for batch in given)
         found = curvature(
             network,
-            batches,
+            given,
             likelihood,
             cast(StructureName, method.structure),
             self._subset,
@@ -445,6 +449,17 @@ def _scales(precision: Structure, shapes: Mapping[str, torch.Size]) -> dict[str,
 def _entropy(y: Tensor) -> Tensor:
     """Of the frequencies of labels, in nats."""
     return torch.special.entr(torch.bincount(y.flatten()) / y.numel()).sum()
+
+
+def _check_weighable(method: Laplace, epochs: int) -> None:
+    """Refuse weights of examples where they would not count."""
+    if method.structure == "kronecker":
+        raise ValueError(
+            "structure must be 'dense', 'diagonal' or 'lowrank' for weighted examples, not 'kronecker', whose factors "
+            "have no weights: say which"
+        )
+    if not epochs:
+        raise ValueError("laplace does not know weights of examples for a trained module, epochs=0: give train=(X, y)")
 
 
 def _one_of(field: str, value: str, valid: Iterable[str]) -> None:

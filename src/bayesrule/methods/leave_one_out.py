@@ -57,8 +57,8 @@ class Settled:
         network, chosen = -self.scores[0], -self.scores[SPREADS.index(self.spread)]
         if self.left:
             return (
-                "the network is left as it is: no Gaussian about it clearly makes examples that it has not seen more "
-                f"probable (NLL {network:.4g} by leave-one-out)"
+                f"the network is left as it is: no Gaussian about it clearly makes examples that it has not seen more probable "
+                f"(NLL {network:.4g} by leave-one-out)"
             )
         return f"spread {self.spread:g} chosen: NLL {chosen:.4g} of unseen examples, the network alone {network:.4g}"
 
@@ -67,7 +67,7 @@ class Settled:
 class LeaveOneOut:
     """Some training examples, and how they would have been predicted unseen.
 
-    ``offsets``: the uncertain weights less the prior's mean. ``count``: of all training examples.
+    ``offsets``: the uncertain weights less the prior's mean. ``count``: of all examples, for which these stand.
     """
 
     network: nn.Module
@@ -95,11 +95,11 @@ class LeaveOneOut:
         width = f[0].numel()
         covariance = f.new_zeros(len(f), width, width)
         sharp = averaged(self.likelihood, f, torch.zeros_like(f)[None], y).hessian
-        log_delta, log_c = None, 0.0
+        log_delta, log_c = math.nan, 0.0  # the first round knows no earlier one
         for _ in range(ROUNDS):
             mean = self._averaged(f, covariance, y)
             delta = math.log(max(LEAST, -self._slope(mean.residual) / size))
-            if log_delta is None:
+            if math.isnan(log_delta):
                 log_delta = delta
             else:
                 log_delta = (log_delta + delta) / 2

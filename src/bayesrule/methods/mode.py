@@ -132,7 +132,7 @@ class _Descent:
         yield -self.prior.log_prob(weights)
         for batch in self.task.ordered(BATCH):
             outputs = modules.call(self.evaluated, batch.x, weights)
-            yield self.task.nll(outputs, batch.y, self.likelihood) * len(batch.y) / self.task.temperature
+            yield self.task.total_nll(outputs, batch, self.likelihood) / self.task.temperature
 
 
 def _gradient(loss: Tensor, weights: Parameters) -> Tensor:

@@ -84,7 +84,7 @@ class _NaturalMethod(Method):
             groups,
             lr=LARGEST if self.lr is None else self.lr,
             newton=self.newton,
-            ess=float(task.data.n),
+            ess=task.data.total,
             seed=seed,
             temperature=task.temperature,
             betas=(self.betas[0], 0.0 if self.betas[1] is None else self.betas[1]),
@@ -103,7 +103,7 @@ def prior_groups(task: Task, network: nn.Module, method: _NaturalMethod) -> list
     Parameters of one scale and mean are one group. Under any other Gaussian prior each weight has its own mean, and its
     own entry on the diagonal of the precision, which is that of the best mean-field approximation of the prior.
     """
-    named, n = modules.parameters(network), task.data.n * method.augmentation
+    named, n = modules.parameters(network), task.data.total * method.augmentation
     means, precisions = task.prior.mean_field(named)
     together: dict[tuple[float, float], Settings] = {}
     apart: Settings = {"params": [], "weight_decay": [], "prior_mean": []}
@@ -166,7 +166,7 @@ class NaturalLearner(GradientLearner):
 
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Mean −log p(y|f)."""
-        nll = self.task.nll(self.task.outputs(self.network, batch.x), batch.y, self.likelihood)
+        nll = self.task.nll(self.task.outputs(self.network, batch.x), batch.y, self.likelihood, batch.weight)
         return nll, {"loss": nll.detach()}
 
     def backward(self, batch: Batch) -> Logs:
@@ -275,6 +275,7 @@ class IVON(_NaturalMethod):
     kind: ClassVar[Callable[..., Natural]] = optim.IVON
     name: ClassVar[str] = "ivon"
     summary: ClassVar[str] = "a mean-field Gaussian by natural gradients, as fast as Adam"
+    weighs: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -287,6 +288,7 @@ class VON(_NaturalMethod):
     kind: ClassVar[Callable[..., Natural]] = optim.VON
     name: ClassVar[str] = "von"
     summary: ClassVar[str] = "a mean-field Gaussian by Newton steps, with second derivatives"
+    weighs: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -333,6 +335,7 @@ class Vadam(_NaturalMethod):
     least_steps: ClassVar[int] = 2000
     name: ClassVar[str] = "vadam"
     summary: ClassVar[str] = "a mean-field Gaussian by Adam at drawn weights"
+    weighs: ClassVar[bool] = True
     lr: float | None = 1e-2
     initial_std: float | None = 0.02
     betas: tuple[float, float | None] = (0.9, 0.999)

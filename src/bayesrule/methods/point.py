@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor, nn
 
 from bayesrule import modules
 from bayesrule.data import Batch
-from bayesrule.methods.base import Logs, Method, Plan, context
+from bayesrule.methods.base import Logs, Method, Needs, Plan, context
 from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.methods.mode import FEWEST, Mode, approach, has_mode, passes
 from bayesrule.optim import Group
@@ -28,6 +28,7 @@ class MAP(Method):
 
     name: ClassVar[str] = "map"
     summary: ClassVar[str] = "one network at the mode of the posterior"
+    weighs: ClassVar[bool] = True
     post_hoc: ClassVar[bool] = True
     lr: float = 1e-2
 
@@ -45,6 +46,7 @@ class MLE(Method):
 
     name: ClassVar[str] = "mle"
     summary: ClassVar[str] = "one network at the maximum of the likelihood"
+    weighs: ClassVar[bool] = True
     post_hoc: ClassVar[bool] = True
     lr: float = 1e-2
 
@@ -53,6 +55,10 @@ class MLE(Method):
         if task.prior.learnt:
             raise ValueError("mle has no prior, and would forget what the posterior knows: take method 'map'")
         return PointLearner(task.with_prior(Flat()), plan, Group(lr=self.lr))
+
+    def needs(self, task: Task, epochs: int) -> Needs:
+        """As of any method, but no prior."""
+        return replace(super().needs(task, epochs), prior=False)
 
 
 class PointLearner(GradientLearner):
@@ -70,7 +76,8 @@ class PointLearner(GradientLearner):
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
         """−mean log p(y|f) − (η/N) log p(w)."""
         outputs = self.task.outputs(self.network, batch.x)
-        return self.task.loss(outputs, batch.y, self.likelihood, -self.prior.log_prob(self.parameters))
+        penalty = -self.prior.log_prob(self.parameters)
+        return self.task.loss(outputs, batch.y, self.likelihood, penalty, batch.weight)
 
     def posterior(self) -> Posterior:
         """One particle."""

@@ -10,6 +10,7 @@ import torch
 
 from bayesrule.data import Batch
 from bayesrule.posteriors import Posterior, settled
+from bayesrule.predictions import per_example
 from bayesrule.task import Task
 
 LOOK = 1024  # examples that tell whether a fit ended worse than it began
@@ -48,7 +49,7 @@ def check(task: Task, batch_size: int, began: float, last: float, posterior: Cal
     limit = max(began * each, _began(task, given), nothing)
     if not task.prior.learnt:
         limit = min(limit, _untaught(task, UNTAUGHT, given))
-    ended = _loss(posterior(), given)
+    ended = _loss(task, posterior(), given)
     if not ended <= limit + slack:
         raise FloatingPointError(
             f"the fit has diverged, though its numbers are finite: −log p(y|x, D) is on average {ended:.4g} for each "
@@ -60,18 +61,22 @@ def check(task: Task, batch_size: int, began: float, last: float, posterior: Cal
 @torch.no_grad()
 def _began(task: Task, given: Sequence[Batch]) -> float:
     """Mean −log p(y|f) for each number of y, at the module's own weights."""
-    total = sum(len(b.y) * float(task.nll(task.outputs(task.model, b.x), b.y, task.likelihood)) for b in given)
+    means = [task.nll(task.outputs(task.model, b.x), b.y, task.likelihood, b.weight) for b in given]
+    total = sum(len(b.y) * float(mean) for b, mean in zip(given, means, strict=True))
     return total / sum(batch.y.numel() for batch in given)
 
 
 @torch.no_grad()
-def _loss(posterior: Posterior, given: Sequence[Batch]) -> float:
+def _loss(task: Task, posterior: Posterior, given: Sequence[Batch]) -> float:
     """Mean −log p(y|x, D) for each number of y."""
     total = 0.0
     for batch in given:
         generator = torch.Generator(batch.y.device).manual_seed(0)
         prediction = posterior.likelihood.predict(posterior.marginals(batch.x, DRAWS, generator))
-        total -= float(prediction.log_prob(prediction.target(batch.y)).sum())
+        each = per_example(prediction.log_prob(prediction.target(batch.y))) * batch.y[0].numel()
+        if batch.weight is not None:
+            each = each * batch.weight.to(each) * (task.data.n / task.data.total)
+        total -= float(each.sum())
     return total / sum(batch.y.numel() for batch in given)
 
 
@@ -87,7 +92,9 @@ def _untaught(task: Task, size: float, given: Sequence[Batch]) -> float:
     signs = (1 - 2 * (places % 2)).reshape(*places.shape, *[1] * (like.ndim - places.ndim))
     outputs = size * signs.to(like).expand(len(y), *like.shape[1:])
     outputs, twice = torch.cat([outputs, -outputs]), torch.cat([y, y])
+    weights = [batch.weight for batch in given if batch.weight is not None]
+    weight = torch.cat([*weights, *weights]) if weights else None
     best = task.likelihood
     if best.unknowns():
         best = settled(best, outputs.unsqueeze(0), twice)
-    return float(task.nll(outputs, twice, best)) * len(y) / y.numel()
+    return float(task.nll(outputs, twice, best, weight)) * len(y) / y.numel()

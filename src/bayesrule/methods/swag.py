@@ -40,6 +40,7 @@ class SWAG(Method):
 
     name: ClassVar[str] = "swag"
     summary: ClassVar[str] = "a Gaussian over the last part of the optimiser's path"
+    weighs: ClassVar[bool] = True
     rank: int = 20
     burn_in: float = 0.75
     snapshots: int = 40

@@ -53,8 +53,8 @@ def default_for(split: Split, likelihood: str | Likelihood | None = None) -> Spe
 
     It has as many outputs as the likelihood needs; None is the usual one for the kind of target.
 
-    >>> from bayesrule.data import load
-    >>> default_for(load("digits"))
+    >>> from bayesrule.data import load_set
+    >>> default_for(load_set("digits"))
     {'name': 'mlp', 'inputs': 64, 'outputs': 10, 'hidden': [128, 128]}
     """
     x, y = split.test

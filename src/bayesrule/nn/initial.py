@@ -43,6 +43,19 @@ def means(rule: str, module: nn.Module) -> Parameters:
     return found
 
 
+def fan_ins(module: nn.Module) -> dict[str, int | None]:
+    """How many numbers each weight's output sums over; for a bias as for the weight beside it; None without such a sum.
+
+    >>> fan_ins(nn.Sequential(nn.Linear(4, 1), nn.LayerNorm(1)))
+    {'0.weight': 4, '0.bias': 4, '1.weight': None, '1.bias': None}
+    """
+    found = {}
+    for name, (w, layer) in _owned(module).items():
+        pair = _fans(layer, w)
+        found[name] = pair[0] if pair else None
+    return found
+
+
 def _owned(module: nn.Module) -> dict[str, tuple[Tensor, nn.Module]]:
     layers = owners(module)
     return {name: (w, layers[name]) for name, w in parameters(module).items()}
@@ -56,11 +69,14 @@ def _weight(layer: nn.Module) -> Tensor | None:
     return None
 
 
-def _scale(rule: str, layer: nn.Module, w: Tensor) -> float:
-    pair = fans(layer, w)
-    weight = _weight(layer)
+def _fans(layer: nn.Module, w: Tensor) -> tuple[int, int] | None:
+    """Of a weight, or of that which a bias stands beside."""
+    pair, weight = fans(layer, w), _weight(layer)
     if pair is None and weight is not None:
-        pair = fans(layer, weight)
-    if pair is None:
-        return 1.0
-    return math.sqrt(RULES[rule](*pair))
+        return fans(layer, weight)
+    return pair
+
+
+def _scale(rule: str, layer: nn.Module, w: Tensor) -> float:
+    pair = _fans(layer, w)
+    return math.sqrt(RULES[rule](*pair)) if pair else 1.0

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
-from bayesrule import files, likelihoods, modules
-from bayesrule.data import Inputs, Scaling, as_inputs, inputs
+from bayesrule import files, likelihoods, modules, showing
+from bayesrule.data import Data, Inputs, Loader, Scaling, as_inputs, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import from_spec, to_spec, unknown
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bayesrule.priors import Prior
 
 OF_GAUSSIANS = ("mean", "std", "as_prior", "at_mean")
+SHOWN = ("temperature", "epochs", "batch_size", "seed", "seconds")  # of a posterior's info, in notebooks
 KINDS: dict[str, type[Posterior]] = {}  # every kind of posterior that a file can hold
 
 
@@ -88,6 +90,12 @@ class Posterior(ABC):
         about["likelihood"] = self.likelihood.name
         about["parameters"] = sum(p.numel() for p in modules.parameters(self.context.model).values())
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in about.items())})"
+
+    def _repr_html_(self) -> str:
+        """What it is and how it came about, for notebooks."""
+        rows: list[tuple[str, Any]] = [(name, self.info[name]) for name in SHOWN if name in self.info]
+        rows += self.info.get("diagnostics", {}).items()
+        return showing.table(rows, repr(self))
 
     @abstractmethod
     def networks(self, count: int, generator: torch.Generator) -> Iterator[Network]:
@@ -152,19 +160,26 @@ class Posterior(ABC):
     def predict(self, x: Any, samples: int = 32, seed: int = 0) -> Prediction:
         """What is not known of y at x: the likelihood averaged over ``samples`` networks.
 
-        p(y|x, D) ≈ 1/S Σ_s p(y | f_{w_s}(x)), w_s ~ q. Takes and gives the user's units.
+        p(y|x, D) ≈ 1/S Σ_s p(y | f_{w_s}(x)), w_s ~ q. Takes and gives the user's units. ``x`` is what ``X`` of a fit
+        may be, or a DataLoader or Dataset, which is read batch by batch in the order of its data set, whatever it
+        shuffles; targets in it do not count.
         """
         if samples < 1:
             raise ValueError(f"samples must be at least 1, not {samples}")
+        if isinstance(x, Data):
+            x = x.raw().x
+        if isinstance(x, DataLoader | Dataset):  # the same networks for each batch, since they are drawn by the seed
+            parts = [self.predict(part, samples, seed) for part in Loader(x).inputs()]
+            return type(parts[0]).cat(parts)
         generator = torch.Generator(modules.device_of(self.model)).manual_seed(seed)
         with torch.no_grad():
-            prediction = self.prediction(self.inputs(x), samples, generator)
+            prediction = self.mixture(self.inputs(x), samples, generator)
         targets = self.context.scaling.targets
         if targets is None:
             return prediction
         return prediction.rescaled(targets.loc, targets.scale)
 
-    def prediction(self, x: Inputs, samples: int, generator: torch.Generator) -> Prediction:
+    def mixture(self, x: Inputs, samples: int, generator: torch.Generator) -> Prediction:
         """`predict` in the network's units."""
         outputs = self.marginals(x, samples, generator)
         if not bool(outputs.isfinite().all()):
@@ -219,7 +234,7 @@ def _read(path: str | Path, tree: Tree, model: nn.Module) -> Posterior:
     difference = modules.difference(tree["signature"], modules.signature(model))
     if difference:
         raise files.FileError(f"{path}: does not fit the model: {difference}")
-    model = modules.twin(model, shared=())
+    model = modules.picking(modules.twin(model, shared=()), tree["info"].get("output"))
     other = modules.freeze_like(model, tree["frozen"])
     if other is not None:
         raise files.FileError(

@@ -160,13 +160,13 @@ class Linearised(Gaussian):
         link = probit_of_classes if self.link == "probit" else bridge
         return positions(link, f, covariance)[None]
 
-    def prediction(self, x: Inputs, samples: int, generator: torch.Generator) -> Prediction:
+    def mixture(self, x: Inputs, samples: int, generator: torch.Generator) -> Prediction:
         """In closed form where there is one, up to `WIDE` outputs an example; else from points or networks."""
         first = self._first(x)
         closed = isinstance(self.likelihood, likelihoods.Gaussian)
         closed |= self.link == "sampling" and isinstance(self.likelihood, Categorical | Bernoulli)
         if not closed or first.numel() > WIDE:
-            return super().prediction(x, samples, generator)
+            return super().mixture(x, samples, generator)
         parts = []
         for f, covariance in self._in_blocks(x, first.numel()):
             parts.append(predict_normal(self.likelihood, f, covariance, samples, generator))

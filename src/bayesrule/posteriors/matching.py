@@ -15,6 +15,7 @@ from bayesrule import modules
 from bayesrule.data import Batch
 from bayesrule.likelihoods import Likelihood
 from bayesrule.posteriors.base import Posterior
+from bayesrule.predictions import per_example
 
 
 def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
@@ -29,13 +30,13 @@ def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
     y = held.y.to(outputs.device).double()
     if targets is not None:
         y = targets.forward(y)
-    return posterior.with_context(likelihood=settled(context.likelihood, outputs, y))
+    return posterior.with_context(likelihood=settled(context.likelihood, outputs, y, held.weight))
 
 
-def settled(likelihood: Likelihood, outputs: Tensor, y: Tensor) -> Likelihood:
+def settled(likelihood: Likelihood, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Likelihood:
     """A likelihood with its most probable unknowns for outputs ``[S, B, ...]`` of S networks.
 
-    u* = argmax_u Σ_i log 1/S Σ_s p(y_i | f_s(x_i), u).
+    u* = argmax_u Σ_i w_i log 1/S Σ_s p(y_i | f_s(x_i), u); ``weight`` None: w_i = 1.
     """
     if not likelihood.unknowns():
         return likelihood
@@ -43,13 +44,19 @@ def settled(likelihood: Likelihood, outputs: Tensor, y: Tensor) -> Likelihood:
 
     def log_prob(likelihood: Likelihood) -> Tensor:
         prediction = likelihood.predict(outputs)
-        return prediction.log_prob(prediction.target(y))
+        each = prediction.log_prob(prediction.target(y))
+        if weight is None:
+            return each
+        return per_example(each) * weight.to(each) / weight.mean()
 
     return most_probable(likelihood, log_prob)
 
 
 def most_probable(likelihood: Likelihood, log_prob: Callable[[Likelihood], Tensor]) -> Likelihood:
-    """A likelihood like this one with the unknowns that maximise the mean of ``log_prob``, by L-BFGS."""
+    """A likelihood like this one with the unknowns that maximise the mean of ``log_prob``, by L-BFGS.
+
+    The likelihood itself where there is no maximum: outputs that meet every target want no noise at all.
+    """
     first = likelihood.unknowns()
     if not first:
         return likelihood
@@ -64,4 +71,9 @@ def most_probable(likelihood: Likelihood, log_prob: Callable[[Likelihood], Tenso
         return value
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
-    return likelihood.with_unknowns({name: u.detach().to(first[name].dtype) for name, u in unknowns.items()})
+    found = likelihood.with_unknowns({name: u.detach().to(first[name].dtype) for name, u in unknowns.items()})
+    try:
+        found.verify()
+    except ValueError:
+        return likelihood
+    return found

@@ -11,7 +11,7 @@ SETTLED = 1e-7  # change of a weight that does not matter
 PRIOR = 1.0  # examples that are taken to speak for all candidates alike
 
 
-def stacked(log_probs: Tensor) -> Tensor:
+def stacked(log_probs: Tensor, weight: Tensor | None = None) -> Tensor:
     """Weights π [C] of C predictions from log p_c(y_i) [C, N] of N unseen examples (Yao et al. 2018).
 
     ::
@@ -20,6 +20,7 @@ def stacked(log_probs: Tensor) -> Tensor:
 
     The problem is convex, and EM goes uphill: π_c ← mean_i of c's share of the density of y_i. The last term, a = 1
     example in all, keeps few examples from ruling a candidate out. One whose density is not finite counts for nothing.
+    ``weight``: how many times each example counts.
 
     >>> import torch
     >>> good, bad = torch.full((50,), -1.0), torch.full((50,), -3.0)
@@ -33,9 +34,10 @@ def stacked(log_probs: Tensor) -> Tensor:
     log_probs = log_probs[sound]
     count, n = log_probs.shape
     weights = log_probs.new_full((count,), 1 / count)
+    times = log_probs.new_ones(n) if weight is None else weight.to(log_probs)
     for _ in range(ROUNDS):
         shares = (log_probs + weights.log()[:, None]).softmax(0)
-        before, weights = weights, (shares.sum(1) + PRIOR / count) / (n + PRIOR)
+        before, weights = weights, (shares @ times + PRIOR / count) / (times.sum() + PRIOR)
         if float((weights - before).abs().max()) < SETTLED:
             break
     found = weights.new_zeros(len(sound))

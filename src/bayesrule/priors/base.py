@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
 from torch import Tensor, nn
 
+from bayesrule import showing
 from bayesrule.modules import Parameters, unflatten
 from bayesrule.naming import Named
 from bayesrule.structures import Structure
@@ -21,6 +23,11 @@ class Prior(Named, ABC):
     """
 
     learnt: ClassVar[bool] = False
+
+    def _repr_html_(self) -> str:
+        """What it is and its fields, for notebooks; a prior that earlier data have taught in one line."""
+        fields = [] if self.learnt else [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        return showing.table([("prior", self.name), *fields], "" if fields else repr(self))
 
     @abstractmethod
     def resolve(self, module: nn.Module) -> Prior:

@@ -3,13 +3,14 @@
 from bayesrule.report.comparison import Comparison, Entry, examine, examine_baselines, in_words
 from bayesrule.report.leaderboard import board
 from bayesrule.report.measures import MEASURES, number
-from bayesrule.report.page import write
+from bayesrule.report.page import Opening, write
 from bayesrule.report.provenance import commit, machine, provenance, versions
 
 __all__ = [
     "MEASURES",
     "Comparison",
     "Entry",
+    "Opening",
     "board",
     "commit",
     "examine",

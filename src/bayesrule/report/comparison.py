@@ -151,8 +151,8 @@ def examine_baselines(split: Split, seed: int = 0) -> list[Entry]:
 def grid(split: Split) -> Tensor | None:
     """Inputs on a line or in a plane around all that the split has, where a function can be drawn; else None.
 
-    >>> from bayesrule.data import load
-    >>> grid(load("sine")).shape, grid(load("moons")).shape, grid(load("digits"))
+    >>> from bayesrule.data import load_set
+    >>> grid(load_set("sine")).shape, grid(load_set("moons")).shape, grid(load_set("digits"))
     (torch.Size([240, 1]), torch.Size([8100, 2]), None)
     """
     x = split.test[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from bayesrule.report.comparison import Comparison, grid, in_words
 from bayesrule.report.examples import extremes
 from bayesrule.report.leaderboard import board
 from bayesrule.report.measures import number
+from bayesrule.report.scenes import Scene
 
 
 class Section(NamedTuple):
@@ -23,12 +24,19 @@ class Section(NamedTuple):
     how: str
 
 
-def write(path: str | Path, comparison: Comparison) -> None:
-    """Write the report of a comparison to ``path``, whole or not at all."""
-    write_atomically(path, render(comparison))
+class Opening(NamedTuple):
+    """What people see first: one sentence, and scenes."""
+
+    verdict: str
+    scenes: Sequence[Scene]
 
 
-def render(comparison: Comparison) -> str:
+def write(path: str | Path, comparison: Comparison, opening: Opening | None = None) -> None:
+    """Write the report of a comparison to ``path``, whole or not at all; ``opening`` comes before the leaderboard."""
+    write_atomically(path, render(comparison, opening))
+
+
+def render(comparison: Comparison, opening: Opening | None = None) -> str:
     """The page. Whatever comes from a user's file (names of columns, classes, cells) is escaped."""
     import jinja2
 
@@ -38,6 +46,7 @@ def render(comparison: Comparison) -> str:
     template = environment.from_string(here.joinpath("page.html").read_text(encoding="utf-8"))
     return template.render(
         css=here.joinpath("page.css").read_text(encoding="utf-8"),
+        opening=opening,
         comparison=comparison,
         split=comparison.split,
         board=board(comparison),

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,8 @@ class SweepJob:
     epochs: int | None
     batch_size: int | None
     seed: int
+    make: Callable[[int], nn.Module] | None = None
+    """The model of a width, where that is searched over; ``model`` is then that of the least one."""
 
     def about(self, data: Data) -> dict[str, str]:
         """All that decides what a trial gives, in words, for whoever continues the sweep."""
@@ -66,22 +68,26 @@ class SweepJob:
 
     def temperature_of(self, candidate: Candidate) -> float:
         """The candidate's, if the space has one, or that of all trials."""
-        if candidate.temperature is None:
-            return self.temperature
-        return candidate.temperature
+        return candidate.fit.get("temperature", self.temperature)
+
+    def model_of(self, candidate: Candidate) -> nn.Module:
+        """The candidate's, if it has a width of its own, on the device of the others."""
+        if self.make is None:
+            return self.model
+        return self.make(candidate.fit["width"]).to(modules.device_of(self.model))
 
     def train(self, candidate: Candidate, seed: int) -> dict[str, Any]:
         """Fit and score: ``scores`` and ``seconds``, or why it ``failed``."""
         began = time.perf_counter()
         try:
             posterior = fit(
-                self.model,
+                self.model_of(candidate),
                 self.rest,
                 candidate.method,
                 self.likelihood,
-                self.prior,
+                candidate.fit.get("prior", self.prior),
                 self.temperature_of(candidate),
-                self.epochs,
+                candidate.fit.get("epochs", self.epochs),
                 self.batch_size,
                 seed,
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,12 +23,13 @@ from bayesrule.sweeps.results import Callback, Sweep, SweepProgress
 from bayesrule.sweeps.space import Space, default_space
 from bayesrule.sweeps.workers import side_by_side, work
 from bayesrule.task import Task
-from bayesrule.training import FitSettings, check_held_out, default_batch_size, default_epochs
+from bayesrule.training import FitSettings, check_held_out, default_batch_size, default_epochs, fit
 
 if TYPE_CHECKING:
     from bayesrule.sweeps.store import Store
 
 SAMPLERS = ("tpe", "random")
+USUAL: str = inspect.signature(fit).parameters["method"].default  # the method of a fit where nobody says
 
 
 class Fixed(NamedTuple):
@@ -50,9 +52,9 @@ class Fixed(NamedTuple):
 
 
 def sweep(
-    model: nn.Module,
+    model: nn.Module | Callable[[int], nn.Module],
     train: Any,
-    method: str | Method = "bbb",
+    method: str | Method | None = None,
     space: Mapping[str, Range] | None = None,
     trials: int = 50,
     sampler: str = "tpe",
@@ -67,9 +69,10 @@ def sweep(
     """Search for the settings with the lowest NLL of the posterior predictive on held-out data.
 
     Args:
-        model: the module; every trial starts from its weights.
+        model: the module; every trial starts from its weights. Or a function that makes one of a given width, which
+            the space then has to have.
         train: as for `br.fit`. A share of it is held out; test data have no place here.
-        method: a name or an object, whose fields stand where the space does not say otherwise.
+        method: a name or an object, whose fields stand where the space does not say otherwise; None: that of `br.fit`.
         space: a range for each key (see `bayesrule.sweeps.space`); None: the usual ones of the method.
         trials: how many in all, those counted that the storage has already.
         sampler: ``tpe``, which learns from the trials before, or ``random``.
@@ -79,7 +82,7 @@ def sweep(
         val: the share of ``train`` to hold out, or held-out ``(X, y)`` in the user's units.
         jobs: processes side by side on this machine.
         callbacks: called with a `SweepProgress` after each trial.
-        fixed: likelihood, prior, epochs, batch_size, and temperature if the space lacks it, as for `br.fit`.
+        fixed: likelihood and batch_size, and prior, epochs and temperature if the space lacks them, as for `br.fit`.
 
     >>> from bayesrule import data, models
     >>> found = sweep(models.mlp(2, 2, hidden=(8,)), data.moons(seed=0), "map", trials=3, epochs=2)
@@ -94,11 +97,12 @@ def sweep(
     if jobs > 1 and storage is None:
         raise ValueError(f"jobs={jobs} need a storage that processes share: give a file, such as storage='sweep.db'")
     kept = the_store()  # an error now if Optuna is missing
-    chosen = methods.choose(method)
+    chosen = methods.choose(USUAL if method is None else method)
     if space is None:
         space = default_space(chosen)
     searched = Space(space, chosen)
     given, belief, temperature, epochs, batch_size = Fixed(**fixed).chosen()
+    model, make = _of_width(model, searched)
     data = as_data(train)
     rest, held = _cut(data, val, seed)
     task = Task.create(model, rest, given, belief, temperature)
@@ -107,7 +111,17 @@ def sweep(
     _rehearse(task, FitSettings(chosen, given, belief, temperature, *length, seed, None))
     # A copy: callbacks are the user's, and may go on training the model between two trials.
     job = SweepJob(
-        modules.twin(model, shared=()), rest, held, searched, given, belief, temperature, epochs, batch_size, seed
+        modules.twin(model, shared=()),
+        rest,
+        held,
+        searched,
+        given,
+        belief,
+        temperature,
+        epochs,
+        batch_size,
+        seed,
+        make,
     )
     where = Where(kept.url_of(storage), name, sampler)
     with where.opened(job) as store:
@@ -120,6 +134,26 @@ def sweep(
             watch.look()
         watch.look()
         return Sweep(tuple(job.trials(store, trials)), searched.ranges, len(store.running()))
+
+
+def _of_width(
+    model: nn.Module | Callable[[int], nn.Module], space: Space
+) -> tuple[nn.Module, Callable[[int], nn.Module] | None]:
+    """The module, or that of the least width and what makes the others."""
+    searched = space.ranges.get("width")
+    if isinstance(model, nn.Module):
+        if searched is not None:
+            raise ValueError(
+                "space has a width, but model is a module, which has one already: give a function, "
+                "model=lambda width: br.models.mlp(2, 2, hidden=(width, width))"
+            )
+        return model, None
+    if searched is None:
+        raise TypeError(f"model must be a torch.nn.Module where the space has no width, not {type(model).__name__}")
+    found = model(int(str(searched.ends()[0])))
+    if not isinstance(found, nn.Module):
+        raise TypeError(f"model must be a function that makes a torch.nn.Module, but it gave {type(found).__name__}")
+    return found, model
 
 
 class _Watch:
@@ -162,6 +196,8 @@ def _rehearse(task: Task, rehearsed: FitSettings) -> None:
 
 def _cut(data: Data, val: Any, seed: int) -> tuple[Data, Batch]:
     """What is trained on, and what is held out, in the user's units."""
+    if data.weight is not None:
+        raise ValueError("a sweep does not know weights of examples: give train=(X, y), and weigh the fit that follows")
     if not isinstance(val, int | float):
         if val is None:
             raise ValueError(

@@ -2,7 +2,9 @@
 
 A *key* names a setting:
 
-- ``temperature``: η of the objective;
+- ``temperature``, η of the objective; ``prior``, the standard deviation of all weights, or a rule for it; ``epochs``;
+  ``width``, of which the model is a function: settings of the fit;
+- ``method``: a choice of names; every other key is then for those methods that have it;
 - a field of the method, ``lr``, or of a method within it, ``base.lr``;
 - an option of the optimiser, ``momentum``, drawn where it has one; ``beta1`` and ``beta2`` are the parts of betas;
 - ``sgd.momentum``, ``yellowfin.lr``: the same for one optimiser alone, before the general one;
@@ -22,6 +24,7 @@ import torch
 
 from bayesrule import optim
 from bayesrule.methods import Method, assign, type_of
+from bayesrule.methods import choose as choose_method
 from bayesrule.naming import unknown
 from bayesrule.optim import Group
 from bayesrule.sweeps.ranges import DIGITS, Choice, Log, Range, Uniform, Value, Whole, parse
@@ -40,13 +43,19 @@ DEFAULTS: dict[str, dict[str, Range]] = {
 }
 """The ranges that a field of a method brings with it, whatever the method: a divergence brings the temperature."""
 BETAS = {"beta1": 0, "beta2": 1}
+FIT = {"temperature": float, "prior": float, "epochs": int, "width": int}
+"""Settings of a fit beside the fields of its method."""
+METHOD = "method"
 
 
 class Candidate(NamedTuple):
-    """What a draw stands for. ``assignments``: paths as for ``--set``, and ``temperature``, with their values."""
+    """What a draw stands for.
+
+    ``fit``: values of `FIT`. ``assignments``: paths as for ``--set``, `FIT` and ``method``, with their values.
+    """
 
     method: Method
-    temperature: float | None
+    fit: dict[str, Any]
     assignments: dict[str, Any]
 
 
@@ -92,6 +101,10 @@ class Space:
 
     def __init__(self, ranges: Mapping[str, Range], method: Method) -> None:
         self.method = method
+        self.each: dict[str, Space | Method] = {}  # where methods are searched over: what is searched of each
+        if METHOD in ranges and not _has(method, METHOD):
+            self._start_methods(ranges)
+            return
         self.knobs = {key: _knob(key, method) for key in ranges}
         # The optimiser first, since other settings depend on it; sigma_lr, which depends on lr, last.
         self.ranges = dict(
@@ -110,8 +123,35 @@ class Space:
             for index in range(most):
                 self._try(index, upper)
 
+    def _start_methods(self, ranges: Mapping[str, Range]) -> None:
+        """A space for each method that may be drawn, of the keys that are its own; each key must be that of one."""
+        of = ranges[METHOD]
+        if not isinstance(of, Choice):
+            raise ValueError(f"space['method'] must be a choice of names, not {of}: Choice([…]), or A,B,…")
+        rest = {key: each for key, each in ranges.items() if key != METHOD}
+        self.ranges = {METHOD: of} | rest
+        self.knobs = {METHOD: Knob((), None, METHOD, METHOD)}
+        refused: dict[str, ValueError] = {}
+        for name in map(str, of.options):
+            method = self.method if name == self.method.name else choose_method(name)
+            own = {}
+            for key in rest:
+                try:
+                    self.knobs[key] = _knob(key, method)
+                    own[key] = rest[key]
+                except ValueError as error:
+                    refused[key] = error
+            self.each[name] = Space(own, method) if own else method
+        for key, reason in refused.items():
+            if key not in self.knobs:
+                raise reason
+
     def draw(self, choose: Callable[[str, Range], Value]) -> dict[str, Value]:
-        """A setting for each key that applies, one after the other, the optimiser first."""
+        """A setting for each key that applies, one after the other, the method and the optimiser first."""
+        if self.each:
+            name = choose(METHOD, self.ranges[METHOD])
+            within = self.each[str(name)]
+            return {METHOD: name} | (within.draw(choose) if isinstance(within, Space) else {})
         settings: dict[str, Value] = {}
         for key, of in self.ranges.items():
             if self._applies(key, settings):
@@ -120,15 +160,19 @@ class Space:
 
     def candidate(self, settings: Mapping[str, Value]) -> Candidate:
         """The method with these settings."""
-        method, temperature, assignments = self.method, None, {}
+        if self.each:
+            name, within = settings[METHOD], self.each[str(settings[METHOD])]
+            found = within.candidate(settings) if isinstance(within, Space) else Candidate(within, {}, {})
+            return found._replace(assignments={METHOD: name} | found.assignments)
+        method, fit, assignments = self.method, {}, {}
         for key in (key for key in self.ranges if key in settings):
             knob, value = self.knobs[key], settings[key]
-            if knob.path == "temperature" and not _has(self.method, "temperature"):
-                temperature = assignments[knob.path] = _positive("temperature", value)
+            if knob.path in FIT and not _has(self.method, knob.path):
+                fit[knob.path] = assignments[knob.path] = _of_fit(knob.path, value)
                 continue
             assignments[knob.path] = _meant(knob, value, _owner(method, knob.within))
             method = assign(method, knob.path, assignments[knob.path])
-        return Candidate(method, temperature, assignments)
+        return Candidate(method, fit, assignments)
 
     def words(self) -> dict[str, str]:
         """The ranges as texts that `parse` reads."""
@@ -166,9 +210,8 @@ class Space:
             )
         if knob.path == f"{knob.prefix}sigma_lr_ratio" and _apart(_owner(self.method, knob.within)):
             raise ValueError(f"space[{key!r}] has no effect: the deviations are trained by a group of their own")
-        plain = knob.path == knob.prefix + knob.name and knob.name != "temperature"
-        hint: Any = float
-        if plain:
+        hint: Any = FIT.get(knob.name, float)
+        if knob.path == knob.prefix + knob.name and (knob.name not in FIT or _has(self.method, knob.name)):
             hint = type_of(self.method, knob.path)
         kinds = get_args(hint) or (hint,)
         if any(isinstance(kind, type) and issubclass(kind, Method) for kind in kinds):
@@ -286,11 +329,11 @@ def _knob(key: str, method: Method) -> Knob:
     known = [field.name for field in dataclasses.fields(owner)]  # type: ignore[arg-type]
     if name in known and not (optimizer and name == "optimizer"):
         return Knob(tuple(within), optimizer, name, prefix + name)
-    if name == "temperature" and not within and not optimizer:
+    if name in FIT and not within and not optimizer:
         return Knob((), None, name, name)
     if name == "sigma_lr" and "sigma_lr_ratio" in known:
         return Knob(tuple(within), optimizer, name, f"{prefix}sigma_lr_ratio")
-    known += ["temperature"]
+    known += FIT
     if trained:
         option = name
         if name in BETAS:  # a part of the option betas
@@ -314,6 +357,17 @@ def _meant(knob: Knob, value: Value, owner: Any) -> Any:
         betas[BETAS[knob.name]] = value
         return tuple(betas)
     return value
+
+
+def _of_fit(name: str, value: Value) -> Any:
+    """A value for a fit, checked."""
+    if name == "prior" and isinstance(value, str):  # a rule, such as kaiming
+        return value
+    if FIT[name] is int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        return value
+    return _positive(name, value)
 
 
 def _positive(name: str, value: Value) -> float:

@@ -10,6 +10,8 @@ import torch
 from bayesrule import modules, seeds
 from bayesrule.data import Arrays, Batch, as_data, inputs, splits
 from bayesrule.methods import Needs
+from bayesrule.posteriors import Posterior
+from bayesrule.predictions import per_example
 from bayesrule.task import Task
 from bayesrule.training.settings import DATA, FitSettings
 
@@ -55,6 +57,14 @@ def hold_out(task: Task, share: float | None, seed: int) -> tuple[Task, Batch | 
     strata = data.y.cpu() if data.y.ndim == 1 else torch.zeros(n)
     rest, held = splits.hold_out(strata, share, seed)
     return replace(task, data=data.take(rest)), data.take(held).raw()
+
+
+def mean_nll(posterior: Posterior, held: Batch) -> float:
+    """Mean −log p(y|x, D) of held-out examples, each number of y counted as often as its example."""
+    each = per_example(posterior.predict(held.x).log_prob(held.y))
+    if held.weight is not None:
+        each = each * held.weight.to(each) / held.weight.mean()
+    return -float(each.mean())
 
 
 def check_held_out(task: Task, held: Batch) -> None:

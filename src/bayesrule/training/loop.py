@@ -24,21 +24,21 @@ from bayesrule import __version__, likelihoods, methods, modules, naming, priors
 from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Learner, Logs, Method, Noise, Plan
+from bayesrule.methods import Learner, Logs, Method, Noise, Plan, check_weighted
 from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
-from bayesrule.training import together
+from bayesrule.training import belief, together
 from bayesrule.training.alone import check_alone
 from bayesrule.training.callbacks import Callback, LazyLogs, Progress
 from bayesrule.training.folder import Folder, Termination, on_sigterm
-from bayesrule.training.holdout import with_held_out
+from bayesrule.training.holdout import mean_nll, with_held_out
 from bayesrule.training.past import continue_from
 from bayesrule.training.progress import shown
 from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs
 
-START, ORDER, NOISE, END, HELD, SHARED = range(6)  # what a seed is for
+START, ORDER, NOISE, END, HELD, SHARED, BELIEF = range(7)  # what a seed is for
 READ_EVERY = 1000  # steps after which logs on a device are read, however long the epoch
 
 
@@ -62,24 +62,28 @@ def fit(
     out: str | Path | Folder | None = None,
     autocast: str | None = None,
     progress: bool = False,
+    output: str | int | None = None,
 ) -> Posterior:
     """From a module and data to a posterior.
 
     Args:
-        model: any ``torch.nn.Module``; it is copied, and where the method allows, training starts from its weights.
+        model: any ``torch.nn.Module``; it is copied, and training starts from its weights, in an ensemble that of the
+            first member.
         train: ``(X, y)`` of arrays or tensors (X may be a tuple or dict of them), a Dataset, a DataLoader, or
-            ``br.data.standardize((X, y))``.
+            ``br.data.standardize((X, y))``. With ``(X, y, weight)`` an example of weight w counts as w of them.
         method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
         likelihood: a name or object; None: integers, and floats that are only 0 and 1, are classes; other floats are
             reals with normal noise.
-        prior: a prior, the standard deviation of all weights, the name of a scale rule, or None: Kaiming's scale for
-            reals, one otherwise. Or a Gaussian posterior of earlier data: the fit starts from its mean, and keeps its
-            likelihood, with the noise it has, and its scaling of inputs and targets.
+        prior: a prior, the standard deviation of all weights, the name of a scale rule, or None: normal weights whose
+            scale is settled by held-out data, ``posterior.info["prior"]["settled"]``; in short fits Kaiming's scale
+            for reals, one otherwise. Or a Gaussian posterior of earlier data: the fit starts from its mean, and keeps
+            its likelihood, with the noise it has, and its scaling of inputs and targets.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
-        epochs: passes over the data; None: enough for 2000 steps, and at least 10, and of few data point methods go
-            on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is trained already, and taken
-            as it is.
-        batch_size: examples in a step; None: 32, less for fewer than 320 examples, and 128 from 10 000 on.
+        epochs: passes over the data; None: enough for 2000 steps, 4000 of variational methods, and at least 10, and of
+            few data point methods go on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is
+            trained already, and taken as it is.
+        batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
+            on.
         seed: the same seed gives the same posterior.
         val: held-out ``(X, y)`` in the user's units, or the share of the training data to hold out: ``val_nll`` is
             logged after each epoch, and what is unknown of the likelihood, such as noise, is settled on it at the end.
@@ -88,6 +92,8 @@ def fit(
         out: a directory for checkpoints and the posterior; `resume` continues from it.
         autocast: ``"bfloat16"`` trains with forward passes under torch's autocast; None: in the model's own dtype.
         progress: show how far the fit is, on stderr: a bar on a terminal, a line every few seconds elsewhere.
+        output: which part the model's outputs are of what it returns, if that is more than one tensor: a key of a dict,
+            a field of a dataclass such as ``"logits"``, or a place in a tuple.
 
     >>> X = torch.linspace(-1, 1, 64)[:, None]
     >>> posterior = fit(nn.Linear(1, 1), (X, 2 * X[:, 0]), method=methods.MAP(lr=0.05), epochs=200)
@@ -119,6 +125,7 @@ def fit(
                 autocast,
                 scaling,
                 to_convergence,
+                output,
             )
             folder = Folder(out) if isinstance(out, str | Path) else out
             if progress:
@@ -151,6 +158,7 @@ class Loop:
     folder: Folder | None
     rank: int
     count: int  # of processes
+    settled: Tree | None  # how wide the prior is, where nobody said
     step: int = 0
     stop: bool = False
     unread: list[Logs] = field(default_factory=list)  # of the last steps, on the device still
@@ -166,9 +174,11 @@ class Loop:
         val: Any,
         callbacks: Sequence[Callback],
         folder: Folder | None,
+        settled: Tree | None = None,
     ) -> Loop:
-        """Everything checked, the method started."""
+        """Everything checked, the prior settled if it is open and no checkpoint knows it, the method started."""
         many = processes.count()
+        model = modules.picking(model, settings.output)
         fingerprints: dict[str, str | None] = {"data": None, "val": None}
         if folder is not None or many > 1:
             fingerprints["data"] = data.fingerprint()
@@ -177,6 +187,8 @@ class Loop:
         if many > 1:
             model = together.one_start(model, data, settings, fingerprints)
         task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.autocast)
+        if task.data.weight is not None:
+            check_weighted(settings.method)
         needs = settings.method.needs(task, settings.epochs)
         held = None
         if settings.val is not None or needs.held_out != "none":
@@ -190,12 +202,16 @@ class Loop:
             )
         if plan.epochs and task.data.smallest(size) <= many:  # where it is shared, none is left without an example
             check_alone(task)
-        noise = Noise.on(task.device)
         rank, seed = processes.rank(), settings.seed
+        if settings.prior is None and plan.steps and needs.prior:
+            settled = settled or belief.settle(task, plan, mixed(seed, BELIEF))
+            if settled["scale"] is not None:
+                task = task.with_prior(belief.prior(task.model, settled["scale"]))
+        noise = Noise.on(task.device)
         with seeds.untouched(task.device):
             noise.seed(mixed(seed, START), mixed(seed, START, 1 + rank))
             learner = settings.method.start(task, plan, noise)
-        return cls(task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many)
+        return cls(task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many, settled)
 
     def go(self) -> Posterior:
         """All epochs that are left, then the posterior."""
@@ -279,7 +295,7 @@ class Loop:
             self.sums = {}
             if self.held is not None and self.settings.val is not None:
                 posterior = match(self._known(self.learner.posterior), self.held)
-                history[-1]["val_nll"] = -float(posterior.predict(self.held.x).log_prob(self.held.y).mean())
+                history[-1]["val_nll"] = mean_nll(posterior, self.held)
         if self.callbacks:
             progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, LazyLogs(logs), history)
             answers = [callback(progress) for callback in self.callbacks]  # each is called, whatever others answer
@@ -317,6 +333,7 @@ class Loop:
                 "frozen": modules.digests(modules.frozen(self.task.model)),
                 "learner": learner,
                 "processes": self.count,
+                "settled": self.settled,
                 "step": self.step,
                 "stop": self.stop,
                 "sums": self.sums,
@@ -333,11 +350,13 @@ class Loop:
 
     def _story(self) -> dict[str, Any]:
         """How the posterior came about; of a prior that earlier data have taught, which is large, the name alone."""
-        belief = self.task.belief
-        if belief is not None and belief.learnt:
-            prior: Tree = {"name": belief.name, "fields": {}}
+        believed = self.task.belief
+        if believed is not None and believed.learnt:
+            prior: Tree = {"name": believed.name, "fields": {}}
         else:
-            prior = naming.to_spec(belief)
+            prior = naming.to_spec(believed)
+        if self.settled is not None:
+            prior = prior | {"settled": self.settled}
         return {
             **self.settings.state(),
             **self.fingerprints,

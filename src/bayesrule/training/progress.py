@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bayesrule import processes
+from bayesrule.showing import time_left
 from bayesrule.training.callbacks import Callback, Progress
 
 EVERY = 5.0  # seconds between plain lines of progress
@@ -41,15 +42,21 @@ def shown(name: str) -> Iterator[Callback]:
 
 
 class _Lines:
-    """Plain lines of progress, the last one when the fit ends."""
+    """Plain lines of progress with the time that is left, the last one when the fit ends."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.next = name, time.monotonic() + EVERY
+        self.name, self.began = name, time.monotonic()
+        self.next = self.began + EVERY
+        self.before: int | None = None  # steps of a fit that is resumed, which took no time here
 
     def __call__(self, at: Progress) -> None:
-        if at.step == at.steps or time.monotonic() >= self.next:
-            self.next = time.monotonic() + EVERY
-            processes.say(f"{self.name}: epoch {at.epoch + 1} of {at.epochs}, {_loss(at)}")
+        now = time.monotonic()
+        if self.before is None:
+            self.before = at.step - 1
+        if at.step == at.steps or now >= self.next:
+            self.next = now + EVERY
+            left = (now - self.began) / (at.step - self.before) * (at.steps - at.step)
+            processes.say(f"{self.name}: epoch {at.epoch + 1} of {at.epochs}, {_loss(at)}{time_left(left)}")
 
 
 def _loss(at: Progress) -> str:

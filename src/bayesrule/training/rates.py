@@ -89,6 +89,8 @@ def range_test(
     if steps < 2 * WINDOW:
         raise ValueError(f"steps must be at least {2 * WINDOW}, not {steps}")
     task = Task.create(model, train, likelihood, prior)
+    if task.data.weight is not None:
+        methods.check_weighted(methods.choose(method))
     if batch_size is None:
         batch_size = default_batch_size(task.data.n)
     plan = Plan(1, steps, batch_size)
@@ -109,7 +111,9 @@ def _rising(learner: GradientLearner, low: float, high: float) -> list[Trained]:
     """All groups at rising rates, but for the unknowns of the likelihood, which are the last."""
     factor = high / learner.trained[0].lr
     weights = len(learner.trained) - bool(learner.unknowns)
-    rising = [each._replace(lr=factor * each.lr, schedule=Ramp(low / high)) for each in learner.trained[:weights]]
+    rising = [
+        each._replace(lr=factor * each.lr, schedule=Ramp(low / high), reach=None) for each in learner.trained[:weights]
+    ]
     return rising + learner.trained[weights:]
 
 

@@ -84,7 +84,7 @@ def _restored(
     settings = FitSettings.from_state(saved["settings"])
     if (settings.val == DATA) == (val is None):
         raise ValueError(f"{folder.path}: pass val=(X, y) to resume if and only if the run was started with it")
-    run = Loop.create(model, data, settings, val, callbacks, folder)
+    run = Loop.create(model, data, settings, val, callbacks, folder, saved["settled"])
     if run.fingerprints["val"] != saved["val"]:
         raise ValueError(f"{folder.path}: val is not that of the run; a resumed fit needs the same")
     run.restore(saved)

@@ -24,6 +24,7 @@ class FitSettings:
     """The arguments of a fit, but for model, data and callbacks.
 
     ``val`` is a share of the data, None, or `DATA`. ``scaling`` is that of a posterior which is the prior.
+    ``output``: the part of what the model returns that is meant.
     ``to_convergence``: whether ``epochs`` are the default, and not what the user asked for.
     """
 
@@ -38,6 +39,7 @@ class FitSettings:
     autocast: str | None = None
     scaling: Scaling | None = None
     to_convergence: bool = False
+    output: str | int | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0)):
@@ -68,11 +70,13 @@ class FitSettings:
 
 
 def default_batch_size(n: int) -> int:
-    """A tenth of the data, from 8 to 32; 128 where there are 10 000 examples or more.
+    """A tenth of the data, from 8 to 32; 128 where there are 10 000 examples or more, and 512 from 100 000 on.
 
-    >>> [default_batch_size(n) for n in (20, 200, 2000, 60_000)]
-    [8, 20, 32, 128]
+    >>> [default_batch_size(n) for n in (20, 200, 2000, 60_000, 200_000)]
+    [8, 20, 32, 128, 512]
     """
+    if n >= 100_000:  # ten epochs are 2000 steps and more still, and a step of few examples leaves the machine idle
+        return 512
     if n >= 10_000:
         return 128
     return min(max(n // 10, 8), 32)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from bayesrule import jobs
-from bayesrule.data import load
+from bayesrule.data import load_set
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.book.logistic import LogisticRegression, Normal, probability
 from bayesrule.experiments.figures import panels
@@ -61,7 +61,7 @@ def run(setting: Setting) -> Result:
 
 def _table(copies: int) -> LogisticRegression:
     """The truth table with a one beside its inputs, for the bias."""
-    x, y = load("and").train
+    x, y = load_set("and").train
     return LogisticRegression(torch.cat([x, torch.ones(4, 1)], 1).double(), 2.0 * y.double() - 1, copies)
 
 
@@ -87,7 +87,7 @@ def _arm(first: Tensor, copies: int, steps: int, seed: int) -> Arm:
 
 def _fit(first: Tensor, copies: int, steps: int, seed: int) -> Gaussian:
     """Bayes by Backprop with Adam at 10⁻² and one draw a step, from σ by Kaiming's rule."""
-    x, y = load("and").train
+    x, y = load_set("and").train
     model = nn.Linear(2, 1)
     with torch.no_grad():
         model.weight.copy_(first[None, :2])
@@ -205,7 +205,7 @@ def _map(figure: Figure, ax: Axes, q: Normal, which: int, title: str) -> None:
     figure.colorbar(picture, ax=ax)
     if which == 0:
         ax.contour(ticks, ticks, values, levels=[0.5], colors="black", linewidths=1)
-    x, y = load("and").train
+    x, y = load_set("and").train
     for label, mark in ((0, "o"), (1, "s")):
         ax.plot(*x[y == label].T.tolist(), mark, color="white", mec="black", ms=6, ls="")
     ax.set(title=title, xticks=(0, 1), yticks=(0, 1))

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bayesrule.data import load, standardize
+from bayesrule.data import load_set, standardize
 from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.book.landscapes import Array, generator
@@ -93,7 +93,7 @@ def _descend(schedule: Schedule, x: Array, y: Array, random: np.random.Generator
 
 
 def _test(data: str, setting: Setting) -> RangeTest:
-    split = load(data, setting.data_dir)
+    split = load_set(data, setting.data_dir)
     model = build(default_for(split), setting.seed)
     return range_test(
         model,

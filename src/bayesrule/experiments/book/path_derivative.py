@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from bayesrule import jobs
-from bayesrule.data import load, standardize
+from bayesrule.data import load_set, standardize
 from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
@@ -94,7 +94,7 @@ def _first_gradients(data: str, start: str, setting: Setting) -> dict[str, Any]:
     For each kind the deviation over draws of a weight's gradient, as a root mean square over weights; ``term`` is
     η/(Nσ); ``signal`` the root mean square of the gradient's mean over draws (total derivative).
     """
-    split = load(data, setting.data_dir)
+    split = load_set(data, setting.data_dir)
     task = Task.create(build(default_for(split), setting.seed), standardize(split.train), prior="kaiming")
     batch = next(iter(task.batches(100, setting.seed)))
     row: dict[str, Any] = {"data": data, "start": start, "term": task.weight / STARTS[start]}

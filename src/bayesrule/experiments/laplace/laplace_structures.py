@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from bayesrule import methods
-from bayesrule.data import Arrays, Split, load, standardize
+from bayesrule.data import Arrays, Split, load_set, standardize
 from bayesrule.evaluate import evaluate
 from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
@@ -94,7 +94,7 @@ def look(question: StructuresQuestion, data_dir: str | None) -> Scored:
 
     Time is that of the processor, so that other work on the machine does not count.
     """
-    split = load(question.data, data_dir, seed=question.seed)
+    split = load_set(question.data, data_dir, seed=question.seed)
     data = standardize(split.train) if question.data == "cifar10" else Arrays(*split.train)
     outside = _outside(split, data_dir)
     began = time.process_time()
@@ -139,7 +139,7 @@ def _outside(split: Split, data_dir: str | None) -> Tensor:
         assert split.ood is not None
         return split.ood
     assert split.image_shape is not None
-    return framed(load("fashion-mnist", data_dir).test[0][:OUTSIDE], *split.image_shape[:2])
+    return framed(load_set("fashion-mnist", data_dir).test[0][:OUTSIDE], *split.image_shape[:2])
 
 
 def framed(pictures: Tensor, channels: int, side: int) -> Tensor:

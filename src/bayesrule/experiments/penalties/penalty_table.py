@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
 from torch import nn
 
-from bayesrule.data import load
+from bayesrule.data import load_set
 from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import PALETTE, panels
@@ -68,7 +68,7 @@ class Measured:
 def run(setting: Setting) -> Result:
     """MAP under each penalty at each temperature, which is N·λ: the theory says one."""
     data, epochs = DATA[setting.full]
-    model = build(default_for(load(data, setting.data_dir)))
+    model = build(default_for(load_set(data, setting.data_dir)))
     priors = {column.kind: setups(calibrate(model, column.kind), model) for column in COLUMNS}
     exponents, seeds = EXPONENTS[setting.full], findings.seeds(setting)
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from bayesrule import gp
-from bayesrule.data import Arrays, Pair, Split, load
+from bayesrule.data import Arrays, Pair, Split, load_set
 from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
@@ -76,7 +76,7 @@ def look(question: Kernel, data_dir: str | None) -> dict[str, Any]:
 
     Also those of the inputs themselves, x·x', for comparison, and the network's accuracy on the test examples.
     """
-    split = load(question.data, data_dir, seed=question.seed)
+    split = load_set(question.data, data_dir, seed=question.seed)
     train = _first(split.train, question.classes, question.most)
     test = _first(split.test, question.classes, question.most)
     data, spec = Arrays(*train), _spec(split, question.classes)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from bayesrule import gp
-from bayesrule.data import Split, load, standardize
+from bayesrule.data import Split, load_set, standardize
 from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
@@ -50,7 +50,7 @@ def run(setting: Setting) -> Result:
 
 def look(question: RegressionQuestion, data_dir: str | None) -> dict[str, Any]:
     """Coverage, variances in the gap and amid the data, and the curves of the figure."""
-    split = load("gap", seed=question.seed)
+    split = load_set("gap", seed=question.seed)
     data = standardize(_double(split.train))
     spec = {"name": "mlp", "inputs": 1, "outputs": 1, "hidden": [question.hidden], "activation": "tanh"}
     network, likelihood = trained(spec, data, question.scale, question.epochs, data.n, question.seed)

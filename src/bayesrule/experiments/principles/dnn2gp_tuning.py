@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bayesrule import gp
-from bayesrule.data import Arrays, Pair, load, standardize
+from bayesrule.data import Arrays, Pair, load_set, standardize
 from bayesrule.data.splits import cut
 from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
@@ -148,7 +148,7 @@ def _diabetes(seed: int) -> tuple[Pair, Pair]:
 
 
 def _uci(name: str, split: int, data_dir: str | None) -> tuple[Pair, Pair]:
-    found = load(name, data_dir, split=split)
+    found = load_set(name, data_dir, split=split)
     return found.train, found.test
 
 

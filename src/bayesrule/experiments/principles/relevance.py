@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from bayesrule import gp
-from bayesrule.data import Arrays, Split, load
+from bayesrule.data import Arrays, Split, load_set
 from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.modes import trained
@@ -54,14 +54,14 @@ def run(setting: Setting) -> Result:
     for data, rows in found.items():
         claims += _claims(rows, data)
     plain = {"share": SHARE, "networks": findings.with_answers(asked, answers)}
-    pictures = {data: load(data, setting.data_dir, seed=seeds[0]) for data in lengths}
+    pictures = {data: load_set(data, setting.data_dir, seed=seeds[0]) for data in lengths}
     size = (11.0, 3.3 * len(lengths))
     return Result(tuple(claims), plain, lambda figure: _draw(figure, found, pictures), size, _notes(found))
 
 
 def look(question: RelevanceQuestion, data_dir: str | None) -> dict[str, Any]:
     """Who is most and least relevant, how the network fares on them, and how it changes without them."""
-    split = load(question.data, data_dir, seed=question.seed)
+    split = load_set(question.data, data_dir, seed=question.seed)
     x, y = split.train[0][: question.most], split.train[1][: question.most]
     network = _trained(split, x, y, question)
     scores = gp.relevance(network, (x, y), "categorical", Gaussian(SCALE), "leverage", subset="last-layer")

@@ -1,0 +1,115 @@
+"""How wide the prior is where nobody says: settled by held-out data, once, before any method starts.
+
+Networks are trained side by side under priors of several widths, each with a fold of the data held out from it, and the
+width is that of the best predictions of what was held out. It is the same for every method.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from bayesrule import modules, priors, processes, seeds
+from bayesrule.data import Arrays, splits
+from bayesrule.files import Tree
+from bayesrule.methods import Noise, Plan
+from bayesrule.methods.auto import Auto, AutoLearner
+from bayesrule.methods.candidates import Candidate
+from bayesrule.seeds import mixed
+from bayesrule.task import Task
+
+SCALES = (0.9, 1.6, 3.0, 5.5, 10.0, 18.0)  # of weights in units of 1/√fan-in, and of biases
+LONGEST = 400  # steps of each network: with fewer, priors that are too wide have not yet done their harm
+FEWEST = 250  # steps of each, below which networks are compared that have not yet learnt
+ROWS = 50  # examples below which too few are held out to tell
+FOLDS, FOLD = 5, 0.2  # folds of small data under a small network, and the share of the data in each
+SMALL = 20_000  # weights up to which thirty networks side by side take a step in the time of some three to eight
+ENOUGH = 1000  # held-out examples that need no further folds
+TIE = 1.0  # nats, of all held-out examples together, that are no reason for a wider prior
+LR, BATCH = 0.03, 128  # of Adam; larger than those of a fit, to come near the modes in fewer steps
+
+
+def settle(task: Task, plan: Plan, seed: int) -> Tree:
+    """The scale of the prior, what it beat and what that cost: plain data, the same in all processes.
+
+    ``scale``: the standard deviation of weights in units of 1/√fan-in, and of biases: the narrowest under which what
+    was held out is as probable as under the best, but for a nat. None: nothing was settled, and ``why`` says why not.
+    ``held_out_nll``: the mean of each scale that was tried. ``networks``: how many were trained for it, all of them
+    for ``steps`` steps.
+    """
+    steps = min(LONGEST, plan.steps // len(SCALES))
+    why = None
+    if steps < FEWEST:
+        why = f"a fit of {plan.steps} steps has none to spare for it: {FEWEST * len(SCALES)} or more have"
+    elif not isinstance(task.data, Arrays):
+        why = "data behind a loader cannot be held out: give (X, y)"
+    elif task.data.n < ROWS:
+        why = f"of {task.data.n} examples none can be held out for it: of {ROWS} or more they can"
+    if why is not None:
+        return {"scale": None, "why": why}
+    folds, size = (FOLDS, max(BATCH, plan.batch_size)) if _is_small(task) else (1, plan.batch_size)
+    try:
+        found = _held_out_nll(task, Plan(1, steps, size), folds, seed)
+    except (ValueError, MemoryError, FloatingPointError) as error:  # no fresh start, no room for them, nothing finite
+        return {"scale": None, "why": str(error)}
+    held_out = task.data.n * folds * FOLD
+    close = min(found.values()) + TIE / held_out
+    return {
+        "scale": min(scale for scale, nll in found.items() if nll <= close),
+        "held_out_nll": {f"{scale:g}": nll for scale, nll in found.items()},
+        "networks": folds * len(SCALES),
+        "steps": steps,
+    }
+
+
+def prior(model: nn.Module, scale: float) -> priors.Gaussian:
+    """Independent normal weights, whose deviations are ``scale`` times those of the rule ``"fan-in"``."""
+    return priors.Gaussian(_deviations(model, scale))
+
+
+def _deviations(model: nn.Module, scale: float) -> dict[str, float]:
+    return {name: scale * deviation for name, deviation in priors.scales.scales("fan-in", model).items()}
+
+
+def _is_small(task: Task) -> bool:
+    """Whether many networks side by side cost little more than one: few weights, each used once for an example."""
+    assert isinstance(task.data, Arrays)
+    if not isinstance(task.data.x, Tensor) or task.data.x.ndim != 2 or modules.has_batch_norm(task.model):
+        return False
+    weights = task.parameters().values()
+    return (
+        task.data.n * FOLD < ENOUGH
+        and sum(w.numel() for w in weights) <= SMALL
+        and all(w.ndim <= 2 for w in weights)  # those of a convolution are used at every place
+    )
+
+
+@torch.no_grad()
+def _start_alike(stack: nn.Module, folds: int) -> None:
+    """Let the networks of all scales start from the same weights, fold by fold: chance counts for all of them alike."""
+    for together in (*stack.parameters(), *stack.buffers()):
+        together.copy_(together[:folds].repeat(len(SCALES), *[1] * (together.ndim - 1)))
+
+
+def _held_out_nll(task: Task, plan: Plan, folds: int, seed: int) -> dict[float, float]:
+    """The mean −log p(y|f) of what was held out, in the user's units, for each scale under which it is finite."""
+    assert isinstance(task.data, Arrays)
+    rank, count = processes.rank(), processes.count()
+    strata = task.data.y.cpu() if task.data.y.ndim == 1 else torch.zeros(task.data.n)
+    fold = splits.folds(strata, folds, FOLD, seed)
+    candidates = [Candidate(f"{scale:g}", _deviations(task.model, scale)) for scale in SCALES]
+    size = math.ceil(min(plan.batch_size, task.data.n) / count)
+    batch = task.data.take(torch.arange(size)).all().to(task.device)  # the learner asks it only for its length
+    noise = Noise.on(task.device)
+    with seeds.untouched(task.device):
+        noise.seed(mixed(seed), mixed(seed, 1 + rank))
+        learner = AutoLearner(Auto(networks=1, lr=LR), task, plan, noise, candidates, fold)
+        _start_alike(learner.network, folds)
+        for _ in range(plan.steps):
+            learner.step(batch)
+        told = learner.conclude(None).info["diagnostics"]["candidates"]
+    means = torch.tensor([each["held_out_nll"] for each in told], device=task.device)
+    processes.send_from_first([means])  # so that all agree to the bit
+    return {scale: nll for scale, nll in zip(SCALES, means.tolist(), strict=True) if math.isfinite(nll)}
