@@ -61,13 +61,13 @@ def standardised(train: Pair, test: Pair, reals: bool) -> Parts:
 
 def uci(name: str, seed: int) -> Parts:
     """The standard splits from the thirteenth on."""
-    split = br.data.load(f"uci/{name}", split=13 + seed)
+    split = br.data.load_set(f"uci/{name}", split=13 + seed)
     return standardised(split.train, split.test, reals=True)
 
 
 def pictures(name: str, flat: bool) -> Parts:
     """The first of the training pictures, and all of the test's."""
-    split = br.data.load(name)
+    split = br.data.load_set(name)
     (x, y), (other, labels) = split.train, split.test
     x, y = x[:EXAMPLES], y[:EXAMPLES]
     if flat:
