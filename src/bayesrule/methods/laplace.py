@@ -82,8 +82,9 @@ class Laplace(Method):
     `br.curvature.curvature`. ``samples``: draws of labels where they are sampled. ``tune``: what settles how wide q is.
     The ``"evidence"`` tunes the prior's precision and the noise, and moves w* to the mode under them; ``"held-out"``
     data a factor on q's covariance, and the noise, under the prior as it is; or ``"nothing"``. None: held-out data
-    where they are given or can be spared, but the evidence for reals, for a module that is taken as it is and for
-    several factors, and nothing under a prior that earlier data have taught.
+    where they are given or can be spared, but the evidence for reals and for several factors, and nothing under a
+    prior that earlier data have taught; for classes of a module that is taken as it is, examples left out, or held-out
+    ones, and then all weights take part, by the curvature of 1000 examples (see `leave_one_out`).
     ``precision``: how many factors on the prior's precision the evidence tunes, ``"one"``, one for each ``"layer"`` or
     for each ``"parameter"``. ``tune_every``: epochs between tunings while training; 0 tunes at the end.
     ``predictive``: by the tangent, ``"sampling"``, ``"probit"`` or ``"bridge"``, see `br.posteriors.Linearised`; or by

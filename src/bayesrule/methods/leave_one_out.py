@@ -57,8 +57,8 @@ class Settled:
         network, chosen = -self.scores[0], -self.scores[SPREADS.index(self.spread)]
         if self.left:
             return (
-                f"the network is left as it is: no Gaussian about it clearly makes examples that it has not seen more probable "
-                f"(NLL {network:.4g} by leave-one-out)"
+                "the network is left as it is: no Gaussian about it clearly makes examples that it has not seen more "
+                f"probable (NLL {network:.4g} by leave-one-out)"
             )
         return f"spread {self.spread:g} chosen: NLL {chosen:.4g} of unseen examples, the network alone {network:.4g}"
 
