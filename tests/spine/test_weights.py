@@ -30,11 +30,12 @@ def linear(likelihood):
 
 
 def both(method, likelihood, **settings):
-    """Posteriors of weighted rows and of rows that are repeated."""
+    """Posteriors of weighted rows and of rows that are repeated; folds of these would settle another prior."""
     y = TARGETS[likelihood]
     known = br.likelihoods.Gaussian(0.5) if likelihood == "gaussian" else likelihood
-    weighted = br.fit(linear(likelihood), (X, y, TIMES), method, known, val=0, **settings)
-    repeated = br.fit(linear(likelihood), (MANY, y.repeat_interleave(TIMES, 0)), method, known, val=0, **settings)
+    weighted = br.fit(linear(likelihood), (X, y, TIMES), method, known, 1.0, val=0, **settings)
+    rows = MANY, y.repeat_interleave(TIMES, 0)
+    repeated = br.fit(linear(likelihood), rows, method, known, 1.0, val=0, **settings)
     return weighted, repeated
 
 
@@ -71,8 +72,8 @@ def test_laplace_of_a_line_is_the_exact_posterior():
 def test_evidence_and_noise_are_those_of_repeated_rows():
     y = TARGETS["gaussian"]
     method = Laplace(structure="dense", tune="evidence")
-    weighted = br.fit(linear("gaussian"), (X, y, TIMES), method, val=0)
-    repeated = br.fit(linear("gaussian"), (MANY, y.repeat_interleave(TIMES, 0)), method, val=0)
+    weighted = br.fit(linear("gaussian"), (X, y, TIMES), method, prior=1.0, val=0)
+    repeated = br.fit(linear("gaussian"), (MANY, y.repeat_interleave(TIMES, 0)), method, prior=1.0, val=0)
     for name in weighted.std:
         torch.testing.assert_close(weighted.std[name], repeated.std[name], rtol=1e-3, atol=1e-6)
     torch.testing.assert_close(weighted.likelihood.noise, repeated.likelihood.noise, rtol=1e-3, atol=1e-6)
@@ -133,8 +134,8 @@ def test_units_noise_and_stacking_count_examples_as_often():
         torch.testing.assert_close(a.scale, b.scale)
     assert one.total == other.n == other.total
     assert one.take(torch.arange(5)).total == float(TIMES[:5].sum())
-    posterior = br.fit(linear("gaussian"), one, "map", val=(X, y, TIMES))
-    again = br.fit(linear("gaussian"), other, "map", val=(MANY, y.repeat_interleave(TIMES, 0)))
+    posterior = br.fit(linear("gaussian"), one, "map", prior=1.0, val=(X, y, TIMES))
+    again = br.fit(linear("gaussian"), other, "map", prior=1.0, val=(MANY, y.repeat_interleave(TIMES, 0)))
     torch.testing.assert_close(posterior.likelihood.noise, again.likelihood.noise, rtol=1e-3, atol=1e-5)
     log_probs = torch.randn(3, 60, generator=torch.Generator().manual_seed(0)).double()
     torch.testing.assert_close(stacked(log_probs, TIMES), stacked(log_probs.repeat_interleave(TIMES, 1)))

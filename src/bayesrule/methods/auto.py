@@ -193,7 +193,8 @@ class AutoLearner(GradientLearner):
         chosen = seats(weights, self.method.networks)
         several = [c * self.folds + k % self.folds for c, count in enumerate(chosen) for k in range(count)]
         likelihood = self._most_probable(self.task.likelihood, outputs, y, weights.log(), weight)
-        told = zip(self._names(), weights.tolist(), (units(self.task) - log_probs.mean(1)).tolist(), strict=True)
+        counted = log_probs if weight is None else log_probs * (weight / weight.mean()).to(log_probs)
+        told = zip(self._names(), weights.tolist(), (units(self.task) - counted.mean(1)).tolist(), strict=True)
         found = [{"name": name, "weight": weight, "held_out_nll": nll} for name, weight, nll in told]
         posterior = self._particles(several, likelihood, candidates=found)
         return posterior if held is None else match(posterior, held)
