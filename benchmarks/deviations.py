@@ -47,7 +47,7 @@ class Data:
 
 def digits(seed: int) -> Data:
     """Four fifths of the digits; pictures that are none."""
-    split = br.data.load("digits", seed=seed)
+    split = br.data.load_set("digits", seed=seed)
     assert split.train is not None
     assert split.ood is not None
     return Data(split.train, split.test, split.ood, 10, (128, 128))
@@ -63,7 +63,7 @@ def cancer(seed: int) -> Data:
 
 def energy(seed: int) -> Data:
     """A standard split."""
-    split = br.data.load("uci/energy", split=seed)
+    split = br.data.load_set("uci/energy", split=seed)
     assert split.train is not None
     return Data(split.train, split.test, shuffled(split.test[0], seed), 1, (64, 64))
 

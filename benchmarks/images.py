@@ -50,8 +50,8 @@ class Row:
     seeds: tuple[int, ...] = field(default=(0, 1, 2))
 
 
-CAUTIOUS = BBB(sigma_lr_ratio=0.1)
-WIDE = BBB(sigma_lr_ratio=1.0)
+CAUTIOUS = BBB(lr=1e-2, sigma_lr_ratio=0.1)
+WIDE = BBB(lr=1e-2, sigma_lr_ratio=1.0)
 SLOW = BBB(sigma_lr_ratio=1.0, lr=3e-3)
 # of σ₀ = 0.02, 0.05, 0.08 the best on 10 000 held-out training digits
 LOUD = BBB(lr=1e-3, sigma_lr_ratio=0.1, initial_std=0.05)

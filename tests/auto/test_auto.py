@@ -219,14 +219,14 @@ def test_settings_that_make_no_sense_are_refused(settings, said):
 
 def test_one_example_cannot_be_held_out():
     with pytest.raises(ValueError, match="only one"):
-        br.fit(nn.Linear(2, 1), (torch.ones(1, 2), torch.ones(1)), "auto", epochs=1)
+        br.fit(nn.Linear(2, 1), (torch.ones(1, 2), torch.full((1,), 0.5)), "auto", epochs=1)
 
 
 def test_networks_that_do_not_fit_into_memory_are_refused_before_training():
     class Large(nn.Module):
         def __init__(self):
             super().__init__()
-            self.first = nn.Linear(3000, 5000)
+            self.first = nn.Linear(3000, 8000)
 
         def forward(self, x):
             return self.first(x)[:, :2]

@@ -54,7 +54,7 @@ def test_noise_of_several_outputs_is_that_of_all_data():
 
 def test_members_of_an_ensemble_are_tuned_on_held_out_data():
     method, prior = Ensemble(2, Laplace("all", tune="held-out")), br.priors.Gaussian(100.0)
-    posterior = br.fit(mlp(), classes(), method, prior=prior, epochs=20, val=classes(1000))
+    posterior = br.fit(mlp(), classes(), method, prior=prior, epochs=20, val=classes(300))
     assert all(part.spread < 1 for part in posterior.components)
     assert br.fit(mlp(), classes(), method, epochs=1).info["n"] == 120
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from covering import later
 from scipy import stats
 from torch import nn
 from torch.func import vmap
@@ -119,8 +120,10 @@ def test_standardised_targets_are_refused_and_the_likelihood_standardises_what_i
     assert Gaussian().standardized((x, y)).scaling.targets is not None
 
 
-@pytest.mark.parametrize("size", [1.0, 1e6])
-@pytest.mark.parametrize("method", ["map", "laplace", "auto"])
+@pytest.mark.parametrize(
+    ("method", "size"),
+    [("map", 1.0), ("laplace", 1e6), ("auto", 1.0), later("map", 1e6), later("laplace", 1.0), later("auto", 1e6)],
+)
 def test_as_good_as_the_model_of_the_logs_and_no_bound_below_zero(method, size, tmp_path):
     # The bar: within 0.2 nats of a straight line through log y, and positive intervals. Data of a seed of their own.
     (x, y), (new, truth) = generated(7, 300, size=size), generated(8, 500, size=size)

@@ -345,6 +345,33 @@ def test_a_plateau_counts_only_the_epochs_of_its_group(monkeypatch):
     assert [logs["nll"] for logs in deviations] == [2, 3]
 
 
+def test_the_means_of_adam_go_as_far_as_their_fan_in_allows():
+    """0.1/√fan-in in the first step, whatever the gradient; a rate of the user's is the same for all."""
+    x, y = torch.randn(16, 4), torch.randint(3, (16,))
+    model = nn.Sequential(nn.Linear(4, 25), nn.LayerNorm(25), nn.Linear(25, 3))
+    task = br.Task.create(model, (x, y))
+    plan = br.methods.Plan(epochs=4, steps_per_epoch=1, batch_size=16)
+    steps = {}
+    for lr in (None, 0.02):
+        learner = BBB(lr=lr, schedule="constant").start(task, plan, NOISE)
+        before = {name: mean.clone() for name, mean in learner.network.means.items()}
+        learner.step(br.data.Batch(x, y))
+        steps[lr] = {name: float((mean - before[name]).abs().median()) for name, mean in learner.network.means.items()}
+    wanted = {"0.weight": 0.05, "0.bias": 0.05, "1.weight": 0.01, "1.bias": 0.01, "2.weight": 0.02, "2.bias": 0.02}
+    assert steps[None] == pytest.approx(wanted, rel=1e-2)
+    assert steps[0.02] == pytest.approx(dict.fromkeys(wanted, 0.02), rel=1e-2)
+
+
+def test_plain_gradient_steps_are_bounded_by_a_stiff_prior():
+    """lr·(η/N)·λ of up to 6e4: without a bound the pull of the prior alone throws the means out."""
+    x, y = torch.randn(16, 4), torch.randint(3, (16,))
+    method = BBB(lr=0.1, optimizer="sgd", initial_std=1e-3)
+    found = br.fit(
+        mlp(), (x, y), method, prior=br.priors.Gaussian({"0.weight": 3e-4, "": 1.0}), epochs=100, batch_size=8
+    )
+    assert found.mean["0.weight"].abs().max() < 3e-3
+
+
 def test_groups_have_their_own_rates():
     x, y = torch.randn(16, 4), torch.randint(3, (16,))
     task = br.Task.create(mlp(), (x, y))

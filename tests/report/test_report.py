@@ -48,7 +48,9 @@ def test_a_plane_and_a_curve():
 
 
 @pytest.mark.parametrize("methods", [1, 2, 4, 9])
-def test_any_number_of_methods(methods):
+def test_any_number_of_methods(methods, request):
+    if methods < 9:
+        request.getfixturevalue("unpainted")
     split = br.data.load_set("and")
     y = split.test[1]
     entries = []

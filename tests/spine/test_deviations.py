@@ -66,11 +66,42 @@ PROBLEMS = {"logistic": logistic, "linear": linear}
 
 
 @pytest.mark.parametrize("seed", first([0, 1]))
-@pytest.mark.parametrize(("method", "problem"), covering(METHODS, PROBLEMS, of=2))
+@pytest.mark.parametrize(("method", "problem"), covering(METHODS, PROBLEMS, of=2, long=[("von", "linear")]))
 def test_a_default_fit_has_the_deviations_of_exact_mean_field_inference(method, problem, seed):
     data, likelihood, _, exact = PROBLEMS[problem](seed)
     found = fitted(method, data, likelihood).std["weight"][0]
     assert (found / exact - 1).abs().max() < 0.15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_vogn_has_the_deviations_of_its_own_fixed_point(seed):
+    """Squares of the gradients at the data's labels are not quite the curvature: on 200 rows the fixed point itself,
+    1/σ² = Σ_i x_i²E_q[(y_i − f)²]/s⁴ + 1, is up to 20 % from exact mean-field inference."""
+    (x, y), likelihood, mean, exact = linear(seed)
+    variance = exact.square()
+    for _ in range(100):
+        squares = (y - x @ mean).square() + x.square() @ variance
+        variance = 1 / (x.square().T @ squares / NOISE**4 + 1)
+    found = fitted("vogn", (x, y), likelihood).std["weight"][0]
+    assert (found / variance.sqrt() - 1).abs().max() < 0.05
+
+
+def test_bbb_says_how_much_of_its_deviations_is_the_start():
+    """What it says is near what another start leaves: the change of log σ at the end for that of the start."""
+    (x, y), likelihood, _, _ = logistic(0)
+    said = {}
+    for epochs in (2, 10, 40):
+        ends = []
+        for std in (0.02, 0.03):
+            torch.manual_seed(0)
+            model = nn.Linear(5, 1, bias=False, dtype=torch.float64)
+            ends.append(br.fit(model, (x, y), BBB(initial_std=std), likelihood, 1.0, epochs=epochs))
+        left = float((ends[1].std["weight"] / ends[0].std["weight"]).log().mean()) / math.log(1.5)
+        said[epochs] = ends[0].info["diagnostics"]["sigma_from_start"]
+        assert abs(said[epochs] - left) < 0.25
+    assert said[2] > 0.8
+    assert said[40] < 0.2
 
 
 @pytest.mark.parametrize("kind", first([IVON, VOGN, VON]))

@@ -100,8 +100,18 @@ def sound(posterior, x, y):
 @pytest.mark.parametrize("hidden", [0, 4])
 @pytest.mark.parametrize("method", sorted(br.methods.available()))
 @pytest.mark.slow
-def test_a_sound_posterior_or_an_error(method, hidden, problem):
+def test_a_sound_posterior_or_an_error(method, hidden, problem, request):
+    if (method, hidden, problem) == ("ogn", 0, "constant target"):
+        # Noise falls to nothing and its steps, which know no curvature, go too far: it comes back late, and ends with
+        # a mean of 2.4 ± 3.0 for targets of 3.0, which is too cautious by 0.26 nats.
+        request.applymarker(pytest.mark.xfail(strict=True, reason="steps of SGD under noise that falls to nothing"))
     check(method, hidden, problem)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_outputs_that_meet_every_target_leave_some_noise():
+    """All candidates of auto do: the noise had no most probable value, and became zero."""
+    check("auto", 0, "one row repeated")
 
 
 def check(method, hidden, problem):

@@ -142,7 +142,7 @@ class Run:
                     asked.epochs,
                     asked.batch_size,
                     asked.seed,
-                    HELD_OUT if callbacks else val,
+                    HELD_OUT if callbacks and val is None else val,
                     callbacks,
                     out=folder,
                     progress=True,

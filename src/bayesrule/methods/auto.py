@@ -57,8 +57,8 @@ class Auto(Method):
     name: ClassVar[str] = "auto"
     summary: ClassVar[str] = "candidates from a constant to a large network, weighed by data they have not seen"
     weighs: ClassVar[bool] = True
-    scales: tuple[float, ...] = (0.8, 1.2, 1.8, 2.7, 5.0)
-    columns: tuple[float, ...] = (1.2, 2.7)
+    scales: tuple[float, ...] = (1.2, 2.7, 5.0)
+    columns: tuple[float, ...] = (1.2, 2.7, 5.0)
     ridges: tuple[float, ...] = (0.1, 0.7)
     lassos: tuple[float, ...] = (0.03, 0.2)
     folds: int | None = None
@@ -134,11 +134,11 @@ class AutoLearner(GradientLearner):
         self.folds = int(fold.max()) + 1
         self.count = self.folds * (1 if candidates is None else len(candidates))
         _check_memory(self.count, task)
-        self.teams = _teams(task, candidates, self.folds, noise)
         self.mean_weight = task.data.total / task.data.n
+        self.teams = _teams(task, candidates, self.folds, noise)
         self.own_fold = torch.arange(self.folds).repeat(self.count // self.folds)
-        weight = task.data.weight
-        held = torch.bincount(fold + 1, None if weight is None else weight.cpu(), minlength=self.folds + 1)[1:]
+        weight = None if task.data.weight is None else task.data.weight.cpu()
+        held = torch.bincount(fold + 1, weight, minlength=self.folds + 1)[1:]
         seen = (task.data.total - held)[self.own_fold]
         self.weight = (task.temperature / seen).to(task.device, modules.dtype_of(task.model))  # η/N of every network
         unknowns = {name: torch.stack([u] * self.count) for name, u in task.likelihood.unknowns().items()}
@@ -193,8 +193,9 @@ class AutoLearner(GradientLearner):
         chosen = seats(weights, self.method.networks)
         several = [c * self.folds + k % self.folds for c, count in enumerate(chosen) for k in range(count)]
         likelihood = self._most_probable(self.task.likelihood, outputs, y, weights.log(), weight)
-        counted = log_probs if weight is None else log_probs * (weight / weight.mean()).to(log_probs)
-        told = zip(self._names(), weights.tolist(), (units(self.task) - counted.mean(1)).tolist(), strict=True)
+        times = torch.ones_like(log_probs[0]) if weight is None else weight.to(log_probs)
+        means = log_probs @ times / times.sum()
+        told = zip(self._names(), weights.tolist(), (units(self.task) - means).tolist(), strict=True)
         found = [{"name": name, "weight": weight, "held_out_nll": nll} for name, weight, nll in told]
         posterior = self._particles(several, likelihood, candidates=found)
         return posterior if held is None else match(posterior, held)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bayesrule import modules
 from bayesrule.data import Batch, inputs
+from bayesrule.files import Tree
 from bayesrule.methods.base import Logs, Method, Plan
 from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.modules import Parameters
@@ -146,6 +147,8 @@ class VariationalLearner(GradientLearner):
             deviations = deviations._replace(turn=lambda epoch: epoch // span % 2 == 1)
         super().__init__(task, plan, network, [means, deviations])
         self.method = method
+        self.first = network.rho.detach().clone()
+        self.travelled = 0.0  # the sum of the deviations' rates so far
         self.shares = kl_weights(plan.steps_per_epoch, method.kl_ratio) * plan.steps_per_epoch
 
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
@@ -182,6 +185,49 @@ class VariationalLearner(GradientLearner):
         learnt = {"q.mean": self.network.mean, "q.rho": self.network.rho}
         return learnt | dict(self.network.module.named_buffers())
 
+    def step(self, batch: Batch) -> Logs:
+        """As for any learner."""
+        turn = self.trained[1].turn
+        trains = turn is None or turn(self.steps // self.plan.steps_per_epoch)
+        logs = super().step(batch)
+        if trains:
+            self.travelled += self.trained[1].optimizer.param_groups[0]["lr"]
+        return logs
+
+    def state_dict(self) -> Tree:
+        """As for any learner, and how far the deviations could go."""
+        return {**super().state_dict(), "travelled": self.travelled}
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Undo `state_dict`."""
+        super().load_state_dict(state)
+        self.travelled = state["travelled"]
+
     def posterior(self) -> Gaussian:
-        """The diagonal Gaussian q over the original module's parameters."""
-        return self.network.posterior(self.learnt(), self.task.data.scaling)
+        """The diagonal Gaussian q over the original module's parameters.
+
+        The diagnosis ``sigma_from_start`` is how much of an error in the first log σ is left, see `_start_share`.
+        """
+        found = self.network.posterior(self.learnt(), self.task.data.scaling)
+        share = self._start_share()
+        if share is None:
+            return found
+        return found.with_context(info=found.context.info | {"diagnostics": {"sigma_from_start": share}})
+
+    @torch.no_grad()
+    def _start_share(self) -> float | None:
+        """How much of an error in the first log σ is left, averaged over weights; None unless Adam or its kin train it.
+
+        Near its optimum the loss of a weight is (η/N)(½Λσ² − log σ), whose second derivative in log σ is 2η/N wherever
+        the optimum is. A step of Adam in ρ goes down this slope by lr/√v, v the mean square of its gradients, which are
+        noise for the most part: exp(−2(η/N)(d log σ/dρ)²/√v · Σ lr) of an error is left. On the way there, |ρ − ρ₀| of
+        Σ lr at least, the slope is constant, and nothing is forgotten.
+        """
+        state = self.trained[1].optimizer.state.get(self.network.rho, {})
+        if "exp_avg_sq" not in state:
+            return None
+        beta = self.trained[1].optimizer.param_groups[0]["betas"][1]
+        size = (state["exp_avg_sq"] / (1 - beta ** float(state["step"]))).sqrt()
+        k = torch.sigmoid(self.network.rho) / torch.nn.functional.softplus(self.network.rho)
+        near = (self.travelled - (self.network.rho - self.first).abs()).clamp_min(0)
+        return float((-2 * self.task.weight * k.square() / size * near).exp().mean())

@@ -240,7 +240,7 @@ class Expansion:
         return self.gaussian(precision, spread, about)
 
     def gaussian(self, precision: Structure, spread: float, about: Context) -> Posterior:
-        """The Gaussian of a precision about the network's weights, its variances ``spread`` times as large as that says."""
+        """The Gaussian of a precision about the weights, its variances ``spread`` times as large as that says."""
         mean = modules.copies(self.weights)
         rest = {name: p for name, p in modules.parameters(self.network).items() if name not in self.weights}
         fixed = modules.copies(rest | dict(self.network.named_buffers()))

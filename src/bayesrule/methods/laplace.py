@@ -147,11 +147,8 @@ class Laplace(Method):
         asked = self.tune in ("evidence", "held-out") or (self.tune_every and not task.prior.learnt)
         check_prior(task.prior, task.parameters(), cast(Grouping, self.precision) if asked else None)
         method, needed = self._settled(task, plan.epochs)
-        if task.data.weight is not None and method.structure == "kronecker":
-            raise ValueError(
-                "structure must be 'dense', 'diagonal' or 'lowrank' for weighted examples, not 'kronecker', whose "
-                "factors have no weights: say which"
-            )
+        if task.data.weight is not None:
+            _check_weighable(method, plan.epochs)
         if plan.epochs == 0:
             needed = replace(needed, before=_of_a_look(task))
         needed.check(min(BATCH, task.data.n), task.device)
@@ -160,8 +157,6 @@ class Laplace(Method):
 
     def leaves_out(self, task: Task, epochs: int) -> bool:
         """Whether examples that are left out, or held out, settle how wide q is: for classes, of a trained module."""
-        if task.data.weight is not None:  # what it is to leave out a part of an example, nobody has said
-            return False
         asked = self.tune is not None or self.tune_every or self.precision != "one" or self.newton
         if epochs or asked or task.prior.learnt or self.labels != "exact" or self.structure == "lowrank":
             return False
@@ -454,6 +449,17 @@ def _scales(precision: Structure, shapes: Mapping[str, torch.Size]) -> dict[str,
 def _entropy(y: Tensor) -> Tensor:
     """Of the frequencies of labels, in nats."""
     return torch.special.entr(torch.bincount(y.flatten()) / y.numel()).sum()
+
+
+def _check_weighable(method: Laplace, epochs: int) -> None:
+    """Refuse weights of examples where they would not count."""
+    if method.structure == "kronecker":
+        raise ValueError(
+            "structure must be 'dense', 'diagonal' or 'lowrank' for weighted examples, not 'kronecker', whose factors "
+            "have no weights: say which"
+        )
+    if not epochs:
+        raise ValueError("laplace does not know weights of examples for a trained module, epochs=0: give train=(X, y)")
 
 
 def _one_of(field: str, value: str, valid: Iterable[str]) -> None:

@@ -30,7 +30,7 @@ LEFT = 1e-6
 """The spread of a network that is left as it is: predictions are its own to six digits."""
 SPREADS = (LEFT, 0.01, 0.03, 0.1, 0.3, 0.56, 1.0)
 ROUNDS = 5  # of the averages and the Gaussian, in turns: by then both change by a few percent
-POINTS = 256  # of the outputs of an example, for averages
+ROUGH, FINE = 64, 256  # points of the outputs of an example: for averages over all examples, and for scores
 LEAST = 1e-3  # of the factor on the prior's precision: of a network that loses nothing by growing
 
 
@@ -54,13 +54,13 @@ class Settled:
 
     def sentence(self) -> str:
         """What was chosen, and what it beat."""
-        network, best = -self.scores[0], -max(self.scores)
+        network, chosen = -self.scores[0], -self.scores[SPREADS.index(self.spread)]
         if self.left:
             return (
-                f"the network is left as it is: no Gaussian about it makes examples that it has not seen more probable "
+                f"the network is left as it is: no Gaussian about it clearly makes examples that it has not seen more probable "
                 f"(NLL {network:.4g} by leave-one-out)"
             )
-        return f"spread {self.spread:g} chosen: NLL {best:.4g} of unseen examples, the network alone {network:.4g}"
+        return f"spread {self.spread:g} chosen: NLL {chosen:.4g} of unseen examples, the network alone {network:.4g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,16 +110,18 @@ class LeaveOneOut:
         if held is None:
             unseen = f + (covariance @ mean.residual.reshape(len(f), -1, 1)).reshape(f.shape)
             scores = self._scores(unseen, covariance, y)
+            spread = _smallest(scores)
         else:
             ahead = Tangents(self.network, held.x, list(self.offsets))
             targets = self.likelihood.check(ahead.outputs, held.y)
             scores = self._scores(ahead.outputs.double(), ahead.covariance(precision).double(), targets)
-        spread = SPREADS[max(range(len(SPREADS)), key=lambda index: scores[index])]
-        return Settled(precision, math.exp(log_delta), math.exp(log_c), spread, tuple(scores))
+            spread = SPREADS[max(range(len(SPREADS)), key=lambda index: float(scores[index].mean()))]
+        means = [float(each.mean()) for each in scores]
+        return Settled(precision, math.exp(log_delta), math.exp(log_c), spread, tuple(means))
 
     def _averaged(self, f: Tensor, covariance: Tensor, y: Tensor) -> Averaged:
         """Residuals and curvatures where outputs are N(f, covariance)."""
-        return averaged(self.likelihood, f, _noise(f, covariance), y)
+        return averaged(self.likelihood, f, _noise(f, covariance, ROUGH), y)
 
     def _slope(self, residual: Tensor) -> float:
         """(w − m)ᵀ Σ_i J_iᵀ r_i for residuals r, scaled up to all examples."""
@@ -132,21 +134,31 @@ class LeaveOneOut:
         total = sum(float((g * w).sum()) for g, w in zip(slopes, self.offsets.values(), strict=True))
         return total * self.count / len(outputs)
 
-    def _scores(self, f: Tensor, covariance: Tensor, y: Tensor) -> list[float]:
-        """Mean log p(y) where outputs are N(f, spread·covariance), for each spread."""
-        noise = _noise(f, covariance)
+    def _scores(self, f: Tensor, covariance: Tensor, y: Tensor) -> list[Tensor]:
+        """log p(y) of each example where outputs are N(f, spread·covariance), for each spread."""
+        noise = _noise(f, covariance, FINE)
         targets = y.repeat(len(noise), *[1] * (y.ndim - 1))
         found = []
         for spread in SPREADS:
             points = (f + math.sqrt(spread) * noise).flatten(0, 1)
             logs = self.likelihood.log_prob(points, targets).reshape(len(noise), len(f))
-            found.append(float((logs.logsumexp(0) - math.log(len(noise))).mean()))
+            found.append(logs.logsumexp(0) - math.log(len(noise)))
         return found
 
 
-def _noise(f: Tensor, covariance: Tensor) -> Tensor:
+def _smallest(scores: list[Tensor]) -> float:
+    """The smallest spread that is no worse than the best by more than a standard error of their difference."""
+    best = max(scores, key=lambda each: float(each.mean()))
+    for spread, each in zip(SPREADS, scores, strict=True):
+        less = best - each
+        if float(less.mean()) <= float(less.std()) / math.sqrt(len(less)):
+            return spread
+    return SPREADS[-1]
+
+
+def _noise(f: Tensor, covariance: Tensor, count: int) -> Tensor:
     """Points [S, B, ...] that stand for N(0, covariance), the same every time."""
-    points = normals(POINTS, f[0].numel(), torch.Generator(f.device).manual_seed(0))
+    points = normals(count, f[0].numel(), torch.Generator(f.device).manual_seed(0))
     return draws(torch.zeros_like(f), covariance, points)
 
 

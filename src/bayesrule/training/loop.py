@@ -76,12 +76,12 @@ def fit(
             reals with normal noise.
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None: normal weights whose
             scale is settled by held-out data, ``posterior.info["prior"]["settled"]``; in short fits Kaiming's scale
-            for reals, one otherwise. Or a Gaussian posterior of earlier data: the fit starts from its mean, and keeps its
-            likelihood, with the noise it has, and its scaling of inputs and targets.
+            for reals, one otherwise. Or a Gaussian posterior of earlier data: the fit starts from its mean, and keeps
+            its likelihood, with the noise it has, and its scaling of inputs and targets.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
-        epochs: passes over the data; None: enough for 2000 steps, and at least 10, and of few data point methods go
-            on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is trained already, and taken
-            as it is.
+        epochs: passes over the data; None: enough for 2000 steps, 4000 of variational methods, and at least 10, and of
+            few data point methods go on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is
+            trained already, and taken as it is.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
             on.
         seed: the same seed gives the same posterior.
