@@ -43,18 +43,15 @@ class Trained(NamedTuple):
         """Parameters trained as a group says."""
         return cls(group.build(parameters), group.full_rate, schedule(group.schedule))
 
-    def step(self) -> None:
-        """One step at the optimiser's present rate."""
-        if self.reach is None:
-            self.optimizer.step()
-            return
+    def step_within(self, reach: Tensor) -> None:
+        """One step at the optimiser's present rate times the factors."""
         # Steps are proportional to the rate, but torch has one rate for a tensor: the step is made shorter or longer
         # once it is taken.
         ((p,),) = (group["params"] for group in self.optimizer.param_groups)
         before = p.detach().clone()
         self.optimizer.step()
         with torch.no_grad():
-            p.copy_(before.lerp_(p, self.reach))
+            p.copy_(before.lerp_(p, reach))
 
 
 class GradientLearner(Learner):
@@ -117,8 +114,12 @@ class GradientLearner(Learner):
             rate = each.lr * each.schedule.at(done, history)
             for group in each.optimizer.param_groups:
                 group["lr"] = rate
-            if turn is None or turn(epoch):
-                each.step()
+            if turn is not None and not turn(epoch):
+                continue
+            if each.reach is None:
+                each.optimizer.step()
+            else:
+                each.step_within(each.reach)
         self.steps += 1
         if self.began is None:
             self.began = logs.get("nll", logs["loss"])  # which is the same where nothing else is in the loss
