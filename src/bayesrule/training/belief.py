@@ -54,7 +54,7 @@ def settle(task: Task, plan: Plan, seed: int) -> Tree:
         found = _held_out_nll(task, Plan(1, steps, size), folds, seed)
     except (ValueError, MemoryError, FloatingPointError) as error:  # no fresh start, no room for them, nothing finite
         return {"scale": None, "why": str(error)}
-    held_out = task.data.n * folds * FOLD
+    held_out = task.data.total * folds * FOLD
     close = min(found.values()) + TIE / held_out
     return {
         "scale": min(scale for scale, nll in found.items() if nll <= close),
