@@ -25,6 +25,7 @@ from bayesrule.task import Task
 
 Settings = dict[str, Any]
 
+BELIEVED = 1.0  # prior deviations that Newton's step of a weight may go
 LARGEST = 0.5  # rate of the means: half of the way on a quadratic with independent weights
 TOGETHER, WELL_DETERMINED = 1.5, 100.0  # see `_rate`
 UNHURRIED = 200  # steps; a shorter fit has a smaller rate
@@ -47,7 +48,7 @@ class _NaturalMethod(Method):
     betas: tuple[float, float | None] = (0.9, None)
     samples: int = 1
     damping: float = 0.0
-    clip_radius: float = float("inf")
+    clip_radius: float | None = None
     tempering: float = 0.5
     augmentation: float = 1.0
     schedule: str | Schedule = "cosine"
@@ -66,6 +67,8 @@ class _NaturalMethod(Method):
             known_later["lr"] = LARGEST
         if len(self.betas) == 2 and self.betas[1] is None:
             known_later["betas"] = (self.betas[0], 0.0)
+        if self.clip_radius is None:
+            known_later["clip_radius"] = math.inf
         optim.check_settings({**optim.natural.DEFAULTS, **vars(self), **known_later})
 
     def start(self, task: Task, plan: Plan, noise: Noise) -> NaturalLearner:
@@ -80,6 +83,8 @@ class _NaturalMethod(Method):
         else:
             for group in groups:
                 group["hess_init"] = task.weight / (self.augmentation * self.initial_std**2)
+        for group in groups:
+            group["clip_radius"] = _radius(group, task.data.total * self.augmentation) if self.clip_radius is None else self.clip_radius
         optimizer = self.kind(
             groups,
             lr=LARGEST if self.lr is None else self.lr,
@@ -89,7 +94,6 @@ class _NaturalMethod(Method):
             temperature=task.temperature,
             betas=(self.betas[0], 0.0 if self.betas[1] is None else self.betas[1]),
             damping=self.damping,
-            clip_radius=self.clip_radius,
             tempering=round(self.tempering * plan.steps),
             augmentation=self.augmentation,
             **watched,
@@ -253,6 +257,19 @@ def _rate(determined: float) -> float:
     return min(LARGEST, TOGETHER / math.sqrt(determined), WELL_DETERMINED / determined)
 
 
+def _radius(group: Settings, n: float) -> float:
+    """The furthest that Newton's step may go: the prior's deviation times `BELIEVED`.
+
+    Where the network is sure of all examples the curvature is next to nothing, and the first mistake sends the means of
+    many weights to where no prior expects them, and the loss with them. Under a prior that has a deviation for each
+    weight, such as the posterior of earlier data, there is no bound: its own precision keeps the steps short.
+    """
+    decay = group["weight_decay"]
+    if not isinstance(decay, float) or decay == 0:
+        return math.inf
+    return BELIEVED / math.sqrt(decay * n)
+
+
 def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:
     for t in tensors:
         if t.grad is not None:
@@ -267,7 +284,8 @@ class IVON(_NaturalMethod):
     ``initial_std``: the first deviation of all weights, under a prior that is far wider and at the full temperature;
     None: each has its own, from the curvature at the start. ``betas``: how slowly the means over steps of gradients and
     curvature move; None for the second: so that the curvature has forgotten its start at the end, and is a mean over
-    the last part of training. ``samples``: draws in a step. ``damping``, ``clip_radius``: bounds on the means' steps.
+    the last part of training. ``samples``: draws in a step. ``damping``, ``clip_radius``: bounds on the means' steps; None
+    for the second: the prior's deviation.
     ``tempering``: the share of training over which the temperature rises to its value. ``augmentation``: how many
     examples data augmentation makes of one. ``schedule``: of the learning rate.
     """
@@ -321,6 +339,7 @@ class OGN(_NaturalMethod):
     lr: float | None = 0.5
     initial_std: float | None = 0.02
     betas: tuple[float, float | None] = (0.9, 0.9999)
+    clip_radius: float | None = math.inf
     tempering: float = 0.0
 
 
@@ -339,4 +358,5 @@ class Vadam(_NaturalMethod):
     lr: float | None = 1e-2
     initial_std: float | None = 0.02
     betas: tuple[float, float | None] = (0.9, 0.999)
+    clip_radius: float | None = math.inf
     tempering: float = 0.0
