@@ -54,7 +54,7 @@ def test_sources():
     ("call", "message"),
     [
         (lambda: as_data(np.ones(3)), r"train must be a pair \(X, y\).* got ndarray"),
-        (lambda: as_data((1, 2, 3)), "got tuple of 3"),
+        (lambda: as_data((1, 2, 3, 4)), "got tuple of 4"),
         (lambda: as_data(([[1.0, "red"]], [1])), r"X column 1 must hold numbers, got .*'red'.* row 0\).*bayesrule fit"),
         (lambda: as_data((pd.DataFrame({"a": [1], "b": ["x"]}), [1])), "X column 1 must hold numbers, got 'x'"),
         (lambda: as_data((np.array([["1"]]), [1])), "X column 0 must hold numbers, got .*'1'"),

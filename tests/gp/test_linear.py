@@ -141,7 +141,7 @@ def test_a_float32_network_is_solved_in_double_precision():
 def test_noise_that_is_not_given_is_that_of_all_residuals():
     """Not only of the first examples, which are all that a `Task` looks at."""
     x = torch.randn(3000, 2, generator=torch.Generator().manual_seed(0))
-    y = torch.cat([torch.zeros(2000), torch.full((1000,), 3.0)])
+    y = torch.cat([torch.zeros(2000), torch.full((1000,), 3.5)])
     model = nn.Linear(2, 1)
     for likelihood in (None, "gaussian", br.likelihoods.Gaussian()):
         gp = br.gp.from_network(model, (x, y), likelihood)

@@ -224,7 +224,7 @@ class VariationalLearner(GradientLearner):
         Σ lr at least, the slope is constant, and nothing is forgotten.
         """
         state = self.trained[1].optimizer.state.get(self.network.rho, {})
-        if "exp_avg_sq" not in state:
+        if not {"exp_avg_sq", "step"} <= set(state):
             return None
         beta = self.trained[1].optimizer.param_groups[0]["betas"][1]
         size = (state["exp_avg_sq"] / (1 - beta ** float(state["step"]))).sqrt()

@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from bayesrule import modules, seeds
@@ -57,14 +57,12 @@ class Ensemble(Method):
         fresh = task.with_model(modules.twin(task.model))
         before = modules.snapshot(task.model)
         for _ in range(1, self.members):
-            with noise.drawn_alike():
-                reinitialise(fresh.model)
-            if (
-                len(members) <= 2
-            ):  # no more than two starts to compare: the module's own and a drawn one, two drawn ones
-                drawn = modules.snapshot(fresh.model)
-                _check_differ(before, drawn)
-                before = drawn
+            _draw(fresh.model, noise)
+            if len(members) == 1 and _alike(before, fresh.model):
+                _draw(fresh.model, noise)  # the module's own weights may have been drawn from the same seed
+            if len(members) <= 2:  # no need to compare more: the module's own and a drawn one, two drawn ones
+                _check_differ(before, fresh.model)
+                before = modules.snapshot(fresh.model)
             own = _with_own_noise(fresh) if trained else fresh
             members.append(self.base.start(own, plan, noise))  # which takes a copy of the weights
         return EnsembleLearner(task, members)
@@ -86,11 +84,23 @@ class DropoutEnsemble(Ensemble):
     base: Method = field(default_factory=MCDropout)
 
 
-def _check_differ(one: Parameters, other: Parameters) -> None:
+def _draw(module: nn.Module, noise: Noise) -> None:
+    """New weights, the same in all processes."""
+    with noise.drawn_alike():
+        reinitialise(module)
+
+
+def _alike(state: Parameters, module: nn.Module) -> bool:
+    """Whether a module holds just these values."""
+    own = modules.snapshot(module)
+    return all(torch.equal(value, own[name]) for name, value in state.items())
+
+
+def _check_differ(state: Parameters, module: nn.Module) -> None:
     """Refuse starts that are all the same."""
-    if all(torch.equal(value, other[name]) for name, value in one.items()):
+    if _alike(state, module):
         raise ValueError(
-            f"an ensemble needs starts that differ, but reset_parameters() gives {next(iter(one))!r} and all others "
+            f"an ensemble needs starts that differ, but reset_parameters() gives {next(iter(state))!r} and all others "
             "the same values every time: its members would be one network; draw some weights at random there"
         )
 

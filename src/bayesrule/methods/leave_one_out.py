@@ -23,7 +23,7 @@ from bayesrule.curvature import Averaged, Tangents, averaged, definite_sum
 from bayesrule.data import Batch
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
-from bayesrule.posteriors import draws, normals
+from bayesrule.posteriors import normal_draws, normals
 from bayesrule.structures import Blocks, Kronecker, Structure, joined
 
 LEFT = 1e-6
@@ -159,7 +159,7 @@ def _smallest(scores: list[Tensor]) -> float:
 def _noise(f: Tensor, covariance: Tensor, count: int) -> Tensor:
     """Points [S, B, ...] that stand for N(0, covariance), the same every time."""
     points = normals(count, f[0].numel(), torch.Generator(f.device).manual_seed(0))
-    return draws(torch.zeros_like(f), covariance, points)
+    return normal_draws(torch.zeros_like(f), covariance, points)
 
 
 def _log_ratio(hessian: Tensor, other: Tensor, covariance: Tensor) -> float:

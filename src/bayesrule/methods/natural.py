@@ -25,7 +25,7 @@ from bayesrule.task import Task
 
 Settings = dict[str, Any]
 
-BELIEVED = 1.0  # prior deviations that Newton's step of a weight may go
+FURTHEST = 1e6  # step of a weight that has no prior
 LARGEST = 0.5  # rate of the means: half of the way on a quadratic with independent weights
 TOGETHER, WELL_DETERMINED = 1.5, 100.0  # see `_rate`
 UNHURRIED = 200  # steps; a shorter fit has a smaller rate
@@ -84,7 +84,9 @@ class _NaturalMethod(Method):
             for group in groups:
                 group["hess_init"] = task.weight / (self.augmentation * self.initial_std**2)
         for group in groups:
-            group["clip_radius"] = _radius(group, task.data.total * self.augmentation) if self.clip_radius is None else self.clip_radius
+            group["clip_radius"] = (
+                _radius(group, task.data.total * self.augmentation) if self.clip_radius is None else self.clip_radius
+            )
         optimizer = self.kind(
             groups,
             lr=LARGEST if self.lr is None else self.lr,
@@ -257,17 +259,16 @@ def _rate(determined: float) -> float:
     return min(LARGEST, TOGETHER / math.sqrt(determined), WELL_DETERMINED / determined)
 
 
-def _radius(group: Settings, n: float) -> float:
-    """The furthest that Newton's step may go: the prior's deviation times `BELIEVED`.
+def _radius(group: Settings, n: float) -> float | list[Tensor]:
+    """The furthest that Newton's step of a weight may go: the deviation of its prior.
 
-    Where the network is sure of all examples the curvature is next to nothing, and the first mistake sends the means of
-    many weights to where no prior expects them, and the loss with them. Under a prior that has a deviation for each
-    weight, such as the posterior of earlier data, there is no bound: its own precision keeps the steps short.
+    Where the network is sure of all examples the curvature is next to nothing, and the first mistake would send the
+    means of many weights to where no prior expects them, and the loss with them.
     """
     decay = group["weight_decay"]
-    if not isinstance(decay, float) or decay == 0:
-        return math.inf
-    return BELIEVED / math.sqrt(decay * n)
+    if isinstance(decay, list):
+        return [(each * n).rsqrt().clamp(max=FURTHEST) for each in decay]
+    return min(FURTHEST, 1 / math.sqrt(decay * n)) if decay else FURTHEST
 
 
 def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:
@@ -284,8 +285,8 @@ class IVON(_NaturalMethod):
     ``initial_std``: the first deviation of all weights, under a prior that is far wider and at the full temperature;
     None: each has its own, from the curvature at the start. ``betas``: how slowly the means over steps of gradients and
     curvature move; None for the second: so that the curvature has forgotten its start at the end, and is a mean over
-    the last part of training. ``samples``: draws in a step. ``damping``, ``clip_radius``: bounds on the means' steps; None
-    for the second: the prior's deviation.
+    the last part of training. ``samples``: draws in a step. ``damping``, ``clip_radius``: bounds on the means'
+    steps; None for the second: the prior's deviation.
     ``tempering``: the share of training over which the temperature rises to its value. ``augmentation``: how many
     examples data augmentation makes of one. ``schedule``: of the learning rate.
     """

@@ -17,7 +17,8 @@ class FlatGroup:
     ``precision`` is h + δ, ``momentum`` the mean gradient over steps; both are in the optimiser's state by parameter,
     as views. The others are at work within a step: ``noise`` ε, ``inverse`` 1/√(h + δ), ``delta`` ε/√(h + δ),
     ``weights`` the drawn weights, ``seen`` what the draws say of the curvature. ``decay`` is δ, ``centre`` the prior's
-    mean, each one number or a vector, and ``examples`` λ: see `under`. ``first`` is h₀, one number or a vector.
+    mean, each one number or a vector, and ``examples`` λ: see `under`. ``first`` is h₀ and ``radius`` the furthest
+    step, each one number or a vector.
     """
 
     def __init__(
@@ -46,6 +47,8 @@ class FlatGroup:
         self._prior: tuple[Any, Any, float] | None = None  # what decay and centre were made from
         start = group["hess_init"]
         self.first = self._vector(start) if isinstance(start, Sequence) else start
+        radius = group["clip_radius"]
+        self.radius: float | Tensor = self._vector(radius) if isinstance(radius, Sequence) else radius
         self._adopt(state)
 
     def _vector(self, values: Sequence[Tensor]) -> Tensor:
@@ -159,14 +162,14 @@ class FlatGroup:
         """Let the present gradients be the averages so far, whoever has made them."""
         self._means = [p.grad for p in self.params if p.grad is not None]
 
-    def descend(self, direction: Tensor, by: Tensor, rate: float | Tensor, radius: float) -> None:
+    def descend(self, direction: Tensor, by: Tensor, rate: float | Tensor, radius: float | Tensor) -> None:
         """m ← m − rate·clip(direction/by, radius)."""
         if isinstance(rate, Tensor):
-            step = direction.div_(by).clamp_(-radius, radius).mul_(rate)
+            step = _clipped(direction.div_(by), radius).mul_(rate)
             for p, d in zip(self.params, self.views(step), strict=True):
                 p.sub_(d)
-        elif radius < float("inf"):
-            direction = direction.div_(by).clamp_(-radius, radius)
+        elif isinstance(radius, Tensor) or radius < float("inf"):
+            direction = _clipped(direction.div_(by), radius)
             for p, d in zip(self.params, self.views(direction), strict=True):
                 p.add_(d, alpha=-rate)
         else:
@@ -189,6 +192,13 @@ class FlatGroup:
         for g, out in zip(slopes, outs, strict=True):
             out.add_(g)
         return self.weights
+
+
+def _clipped(direction: Tensor, radius: float | Tensor) -> Tensor:
+    """Between −radius and radius, in place."""
+    if isinstance(radius, Tensor):
+        return direction.clamp_(-radius, radius)
+    return direction.clamp_(-radius, radius)
 
 
 def by_kind(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[Tensor], list[str]]]:
@@ -225,7 +235,9 @@ def check_settings(group: dict[str, Any]) -> None:
         elif not (isinstance(value, Real) and 0 < float(value) < math.inf):
             raise ValueError(f"{name} must be positive and finite, not {value!r}")
     radius = group["clip_radius"]
-    if not (isinstance(radius, Real) and float(radius) > 0):
+    if isinstance(radius, Sequence):
+        check_by_parameter("clip_radius", group)
+    elif not (isinstance(radius, Real) and float(radius) > 0):
         raise ValueError(f"clip_radius must be positive, not {radius!r}")
     for name in ("lr", "damping", "tempering", "weight_decay"):
         value = group[name]

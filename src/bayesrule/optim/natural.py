@@ -55,7 +55,7 @@ class NaturalSettings(TypedDict, total=False):
     temperature: η of the objective E_q[loss] + (η/N)·KL(q‖p); below 1 the posterior is colder than Bayes'.
     tempering: steps over which the temperature rises to its value from a tenth of it.
     damping: added to h + δ in the step of the means.
-    clip_radius: a bound on |(ḡ + δm)/(h + δ)|, which the means' steps are a learning rate of.
+    clip_radius: a bound on |(ḡ + δm)/(h + δ)|, which the means' steps are a learning rate of. A number, or such a list.
     augmentation: how many examples data augmentation makes of one: a factor on N.
     prior_mean: the mean of the prior: a number, or such a list.
     """
@@ -67,7 +67,7 @@ class NaturalSettings(TypedDict, total=False):
     temperature: float
     tempering: int
     damping: float
-    clip_radius: float
+    clip_radius: float | Sequence[Tensor]
     augmentation: float
     prior_mean: float | Sequence[Tensor]
 
@@ -170,7 +170,7 @@ class Natural(Optimizer):
         by = flat.precision
         if group["damping"]:
             by = by + group["damping"]
-        flat.descend(flat.pulled(slopes, flat.decay * share), by, rate, group["clip_radius"] * share)
+        flat.descend(flat.pulled(slopes, flat.decay * share), by, rate, flat.radius * share)
 
     @contextmanager
     def sampled(self) -> Iterator[None]:

@@ -43,4 +43,4 @@ class Vadam(Natural):
         second.clamp_min_(4 * torch.finfo(second.dtype).eps * flat.first).div_(1 - left)  # s₀'s rounding
         share = 1 - beta1 ** (self.steps + 1)
         by = second.sqrt_().add_(flat.decay + group["damping"])
-        flat.descend(flat.weights.copy_(flat.momentum), by, group["lr"] / share, group["clip_radius"] * share)
+        flat.descend(flat.weights.copy_(flat.momentum), by, group["lr"] / share, flat.radius * share)

@@ -7,7 +7,7 @@ from bayesrule.posteriors.base import Context, Posterior, from_tree, load
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.linearised import LINKS, WIDE, Linearised, check_link
-from bayesrule.posteriors.marginals import draws, normals
+from bayesrule.posteriors.marginals import normal_draws, normals
 from bayesrule.posteriors.matching import match, most_probable, settled
 from bayesrule.posteriors.mixture import Mixture
 from bayesrule.posteriors.networks import Network
@@ -26,12 +26,12 @@ __all__ = [
     "Particles",
     "Posterior",
     "check_link",
-    "draws",
     "from_tree",
     "let_drop",
     "load",
     "match",
     "most_probable",
+    "normal_draws",
     "normals",
     "predict_normal",
     "seats",

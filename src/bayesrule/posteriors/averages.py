@@ -14,7 +14,7 @@ from torch.quasirandom import SobolEngine
 
 from bayesrule import likelihoods
 from bayesrule.likelihoods import Bernoulli, Categorical, Likelihood
-from bayesrule.posteriors.marginals import by_position, contrasts, draws, normals, predict_reals, root
+from bayesrule.posteriors.marginals import by_position, contrasts, normal_draws, normals, predict_reals, root
 from bayesrule.posteriors.networks import check_memory
 from bayesrule.predictions import Binary, Classes, Prediction
 
@@ -29,7 +29,7 @@ def predict_normal(
 ) -> Prediction:
     """What is not known of y where outputs are normal, N(f, covariance).
 
-    Exact for normal noise; for classes as exact as `POINTS` points are; for all others from so many `draws`.
+    Exact for normal noise; for classes as exact as `POINTS` points are; for all others from so many `normal_draws`.
 
     >>> likelihood, spread = likelihoods.Gaussian(noise=0.6), torch.tensor([[[0.64]]])
     >>> predict_normal(likelihood, torch.zeros(1, 1), spread, 1, torch.Generator()).variance
@@ -42,7 +42,7 @@ def predict_normal(
     if isinstance(likelihood, Bernoulli):
         return predict_binary(f, covariance)
     check_memory(samples, len(f), f)
-    return likelihood.predict(draws(f, covariance, normals(samples, f[0].numel(), generator)))
+    return likelihood.predict(normal_draws(f, covariance, normals(samples, f[0].numel(), generator)))
 
 
 def predict_classes(f: Tensor, covariance: Tensor) -> Classes:

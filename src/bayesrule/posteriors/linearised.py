@@ -27,7 +27,7 @@ from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.marginals import (
     bridge,
     centred,
-    draws,
+    normal_draws,
     normals,
     positions,
     probit,
@@ -154,7 +154,7 @@ class Linearised(Gaussian):
             # What all logits share, softmax does not see. Left in, it would take up points that are few.
             covariance = centred(f, covariance)
         if self.link == "sampling":
-            return draws(f, covariance, noise)
+            return normal_draws(f, covariance, noise)
         if not classes:
             return probit(f, covariance.diagonal(dim1=1, dim2=2).reshape(f.shape))[None]
         link = probit_of_classes if self.link == "probit" else bridge

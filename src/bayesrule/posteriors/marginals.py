@@ -36,10 +36,10 @@ def normals(samples: int, width: int, generator: torch.Generator) -> Tensor:
     return torch.cat([torch.stack([half, -half], 1).flatten(0, 1), half.new_zeros(samples % 2, width)])
 
 
-def draws(f: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:
+def normal_draws(f: Tensor, covariance: Tensor, noise: Tensor) -> Tensor:
     """Points [S, B, ...] of N(f, covariance) for every example, from the same `normals` [S, K] for all of them.
 
-    >>> points = draws(torch.zeros(1, 2), torch.eye(2)[None], normals(4, 2, torch.Generator().manual_seed(0)))
+    >>> points = normal_draws(torch.zeros(1, 2), torch.eye(2)[None], normals(4, 2, torch.Generator().manual_seed(0)))
     >>> (points[:, 0].T @ points[:, 0] / 4).round(decimals=6).abs()
     tensor([[1., 0.],
             [0., 1.]])
