@@ -12,7 +12,7 @@ import bayesrule as br
 from bayesrule.curvature import jacobians
 from bayesrule.likelihoods import Bernoulli, Categorical, Poisson
 from bayesrule.posteriors import Context, Gaussian, Linearised
-from bayesrule.posteriors.marginals import bridge, draws, normals, probit, probit_of_classes
+from bayesrule.posteriors.marginals import bridge, normal_draws, normals, probit, probit_of_classes
 from bayesrule.structures import Diagonal
 
 DOUBLE = torch.float64
@@ -35,7 +35,7 @@ def covariances(seed, examples, width):
 @given(seed=seeds, width=st.integers(1, 6), pairs=st.integers(6, 12), odd=st.integers(0, 1))
 def test_points_have_the_moments(seed, width, pairs, odd):
     f, covariance = normal(seed, 4, width), covariances(seed + 1, 4, width)
-    points = draws(f, covariance, normals(2 * pairs + odd, width, generator(seed))) - f
+    points = normal_draws(f, covariance, normals(2 * pairs + odd, width, generator(seed))) - f
     scale = float(covariance.abs().max())
     assert points.mean(0).abs().max() < 1e-10 * scale
     assert (torch.einsum("sbk,sbl->bkl", points, points) / len(points) - covariance).abs().max() < 1e-9 * scale
@@ -44,7 +44,7 @@ def test_points_have_the_moments(seed, width, pairs, odd):
 @pytest.mark.parametrize("samples", [1, 2, 5])
 def test_few_points_are_pairs_about_the_mean(samples):
     f, covariance = normal(0, 3, 10), covariances(1, 3, 10)
-    points = draws(f, covariance, normals(samples, 10, generator()))
+    points = normal_draws(f, covariance, normals(samples, 10, generator()))
     assert points.shape == (samples, 3, 10)
     for pair in range(samples // 2):
         torch.testing.assert_close(points[2 * pair] + points[2 * pair + 1], 2 * f)
@@ -83,8 +83,8 @@ def test_links_agree_with_many_draws_of_classes(seed):
     """Softmax's mean of 20 000 draws, whose standard error is below .004, at variances of about 8: 64 points are within
     .06, and the probit approximation is nearer than the plain softmax."""
     f, covariance = 2 * normal(seed, 6, 4), 2 * covariances(seed + 1, 6, 4)
-    exact = draws(f, covariance, normals(20_000, 4, generator(1))).softmax(2).mean(0)
-    few = draws(f, covariance, normals(64, 4, generator(2))).softmax(2).mean(0)
+    exact = normal_draws(f, covariance, normals(20_000, 4, generator(1))).softmax(2).mean(0)
+    few = normal_draws(f, covariance, normals(64, 4, generator(2))).softmax(2).mean(0)
     assert (few - exact).abs().max() < 0.06
     assert (probit_of_classes(f, covariance).softmax(1) - exact).norm() < 0.7 * (f.softmax(1) - exact).norm()
 
