@@ -240,13 +240,15 @@ def store(name: str, plain: Stored) -> None:
 
 
 def leaderboard(stored: Stored) -> list[list[str]]:
-    """README's table."""
+    """Methods, and baselines where there are any, the lowest NLL first."""
     rows = [["method", "accuracy", "NLL", "Brier", "ECE (null)", "OOD AUROC", "training"]]
-    for name, row in stored["methods"].items():
+    named = {f"`{name}`": row for name, row in stored["methods"].items()}
+    named |= {f"{name} (baseline)": row for name, row in stored.get("baselines", {}).items()}
+    for name, row in sorted(named.items(), key=lambda item: item[1]["scores"]["nll"]):
         scores = row["scores"]
         shown = [number(scores[key]) for key in ("accuracy", "nll", "brier", "ece", "auroc_ood")]
         shown[3] += f" ({number(row['nulls']['ece']['mean'])})"
-        rows.append([f"`{name}`", *shown, f"{row['cost']:.1f} ×"])
+        rows.append([name, *shown, f"{row['cost']:.1f} ×"])
     return rows
 
 
@@ -283,6 +285,7 @@ def real_table(stored: Stored) -> list[list[str]]:
 
 TABLES: dict[str, tuple[str, Sequence[Callable[[Stored], list[list[str]]]]]] = {
     "README.md": ("docs/results/digits.json", [leaderboard]),
+    "docs/which-method.md": ("results/demo.json", [leaderboard]),
     "docs/methods.md": ("results/digits-splits.json", [split_table]),
     "docs/estimators.md": ("results/estimators.json", [class_table, real_table]),
 }
