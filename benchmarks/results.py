@@ -1,6 +1,6 @@
 """The results that README and docs show and that take minutes, again: ``make results``, or one of them.
 
-    python benchmarks/results.py demo              # README's first figures: what `make demo` shows; two minutes
+    python benchmarks/results.py demo              # README's first figures: what `make demo` shows; three minutes
     python benchmarks/results.py digits            # README's leaderboard: every method, one split; three minutes
     python benchmarks/results.py splits --jobs 2   # docs/methods.md: every method, ten splits; 10 minutes of one core
     python benchmarks/results.py estimators        # docs/estimators.md: beside scikit-learn's own; 5 minutes

@@ -1,4 +1,4 @@
-"""What one plain network cannot do, and every method on a few labelled digits, in two minutes: start here."""
+"""What one plain network cannot do, and every method on a few labelled digits, in some three minutes: start here."""
 
 from __future__ import annotations
 

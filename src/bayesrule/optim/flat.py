@@ -196,7 +196,7 @@ class FlatGroup:
 
 def _clipped(direction: Tensor, radius: float | Tensor) -> Tensor:
     """Between −radius and radius, in place."""
-    if isinstance(radius, Tensor):
+    if isinstance(radius, Tensor):  # the same call: torch's types allow no union of the two
         return direction.clamp_(-radius, radius)
     return direction.clamp_(-radius, radius)
 
