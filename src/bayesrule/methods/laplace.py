@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import ClassVar, cast, get_args
@@ -41,7 +41,7 @@ from bayesrule.methods.expansion import (
     some_of,
     subsample,
 )
-from bayesrule.methods.leave_one_out import LeaveOneOut
+from bayesrule.methods.insurance import Insurance
 from bayesrule.methods.point import PointLearner
 from bayesrule.naming import to_spec, unknown
 from bayesrule.optim import Group
@@ -60,8 +60,8 @@ BY_COST: tuple[StructureName, ...] = ("dense", "kronecker", "diagonal")  # each 
 ROUNDS = 4  # of tuning by evidence, each followed by steps to the mode of the prior that was found
 SMALL = 512  # weights up to which a round costs next to nothing, and there may be four times as many
 STEPS = 6  # of Newton with one curvature
-SOME = 1000  # training examples whose curvature stands for that of all, for a module that is taken as it is
-LEFT_OUT = 300  # of these that are predicted as if they had not been seen
+SOME = 512  # training examples whose curvature stands for that of all, for a module that is taken as it is
+PRICED = 256  # of these that tell what doubt costs
 HELD = 2**25  # numbers of gradients that these may take
 NEAR = 0.05  # posterior deviations off the mode that do not matter
 
@@ -153,11 +153,11 @@ class Laplace(Method):
         if plan.epochs == 0:
             needed = replace(needed, before=_of_a_look(task))
         needed.check(min(BATCH, task.data.n), task.device)
-        unseen = self.leaves_out(task, plan.epochs)
-        return LaplaceLearner(method, PointLearner(task, plan, Group(lr=self.lr)), noise, needed, unseen)
+        insured = self.insures(task, plan.epochs)
+        return LaplaceLearner(method, PointLearner(task, plan, Group(lr=self.lr)), noise, needed, insured)
 
-    def leaves_out(self, task: Task, epochs: int) -> bool:
-        """Whether examples that are left out, or held out, settle how wide q is: for classes, of a trained module."""
+    def insures(self, task: Task, epochs: int) -> bool:
+        """Whether q is as wide as costs next to nothing, or as held-out data say: for classes, of a trained module."""
         asked = self.tune is not None or self.tune_every or self.precision != "one" or self.newton
         if epochs or asked or task.prior.learnt or self.labels != "exact" or self.structure == "lowrank":
             return False
@@ -182,7 +182,7 @@ class Laplace(Method):
         """
         x = next(task.ordered(1)).x
         columns = {"exact": None, "sampled": self.samples, "empirical": 1}[self.labels]
-        after = self.leaves_out(task, epochs)
+        after = self.insures(task, epochs)
         examples = min(SOME, task.data.n) if after else task.data.n
         for subset, structure in self._candidates(task, after):
             found = bill(task.model, x, structure, subset, columns, self.rank)
@@ -198,18 +198,27 @@ class Laplace(Method):
         if self.structure is None and task.data.weight is not None:
             structures = ("dense", "diagonal")  # Kronecker factors have no weights
         weights = sum(p.numel() for p in task.parameters().values())
-        if after and self.structure is None and weights > SMALL:
-            structures = structures[1:]
-        if self.subset is not None or after:
-            return [(self.subset or "all", structure) for structure in structures]
+        if after:
+            return self._cheap(task, structures)
+        if self.subset is not None:
+            return [(self.subset, structure) for structure in structures]
         if weights > FEW:
             return [("last-layer", structure) for structure in structures]
-        try:
-            last_layer(task.model, next(task.ordered(1)).x)
-        except ValueError:  # there is none
+        if not _has_last_layer(task):
             return [("all", structure) for structure in structures]
         first, *others = structures
         return [("all", first), ("last-layer", first), *[("last-layer", structure) for structure in others]]
+
+    def _cheap(self, task: Task, structures: Sequence[StructureName]) -> list[tuple[Subset, StructureName]]:
+        """Those that take less than an epoch of training: of the last layer, without a matrix of all its weights."""
+        if self.structure is None:
+            structures = structures[1:]
+        subset: Subset = "all"
+        if self.subset is not None:
+            subset = self.subset
+        elif _has_last_layer(task):
+            subset = "last-layer"
+        return [(subset, structure) for structure in structures]
 
     def tunes_on_held_out(self, task: Task) -> bool:
         """Whether held-out data tune the precision, if there are any."""
@@ -219,10 +228,10 @@ class Laplace(Method):
 
 
 class LaplaceLearner(Learner):
-    """A point learner, and what its end is worth; ``needed``: what that takes. ``unseen``: see `Laplace.leaves_out`."""
+    """A point learner, and what its end is worth; ``needed``: what that takes. ``insured``: see `Laplace.insures`."""
 
-    def __init__(self, method: Laplace, base: PointLearner, noise: Noise, needed: Bill, unseen: bool) -> None:
-        self.method, self.base, self.noise, self.needed, self.unseen = method, base, noise, needed, unseen
+    def __init__(self, method: Laplace, base: PointLearner, noise: Noise, needed: Bill, insured: bool) -> None:
+        self.method, self.base, self.noise, self.needed, self.insured = method, base, noise, needed, insured
 
     def step(self, batch: Batch) -> Logs:
         """A step of the point learner; now and then the prior and the noise are settled anew."""
@@ -250,7 +259,7 @@ class LaplaceLearner(Learner):
 
     def conclude(self, held: Batch | None) -> Posterior:
         """The Gaussian at the mode, under the prior and the noise that are settled as ``tune`` says."""
-        if self.unseen:
+        if self.insured:
             return self._after_the_fact(held)
         self.base.check_sound()
         network, likelihood = self.base.at_mode(), self.base.learnt()
@@ -277,25 +286,24 @@ class LaplaceLearner(Learner):
         return end.under(neutral)
 
     def _after_the_fact(self, held: Batch | None) -> Posterior:
-        """The Gaussian about a trained network that predicts unseen examples best; the network, if none is better.
+        """The Gaussian about a trained network, as wide as costs next to nothing, or as held-out data say.
 
-        By the curvature of some examples, scaled up to all, and by leaving out some of these, or by held-out data.
+        By the curvature of some examples, scaled up to all; see `insurance`.
         """
         task, network = self.base.task, self.base.network
         some = some_of(task, SOME)
         end = self._expansion(network, task.likelihood, some=some)
         self._check_trained(end.found.loss / task.data.n, some.y)
         gradients = max(1, self.needed.footprint.gradients * self.needed.footprint.columns)
-        few = torch.arange(min(LEFT_OUT, len(some.y), max(8, HELD // gradients)), device=some.y.device)
-        left_out = Batch(inputs.take(some.x, few), some.y[few])
+        few = torch.arange(min(PRICED, len(some.y), max(8, HELD // gradients)), device=some.y.device)
         means, precision = self.base.prior.gaussian(end.weights)
         offsets = {name: w.detach() - means[name] for name, w in end.weights.items()}
         if held is not None:
             held = subsample(held, ENOUGH)
             held = Batch(self.base.posterior().inputs(held.x), held.y)
-        out = LeaveOneOut(network, task.likelihood, left_out, offsets, task.data.n)
+        insurance = Insurance(network, task.likelihood, some.take(few), offsets, task.data.n)
         precision, g = precision.to(torch.float64), end.found.matrix.to(torch.float64)
-        settled = out.settle(precision, g * (1 / task.temperature), held)
+        settled = insurance.settle(precision, g * (1 / task.temperature), held)
         if settled.left:
             warnings.warn(settled.sentence(), stacklevel=8)  # where `br.fit` was called
         about = context(
@@ -304,6 +312,7 @@ class LaplaceLearner(Learner):
             prior_scale=_scales(precision * settled.tightness, end.found.shapes),
             spread=settled.spread,
             stiffness=settled.stiffness,
+            premium=settled.premium,
             settled=settled.sentence(),
             curvature_examples=len(some.y),
             fallbacks=dict(end.found.fallbacks),
@@ -400,7 +409,7 @@ class LaplaceLearner(Learner):
             given,
             likelihood,
             cast(StructureName, method.structure),
-            self._subset,
+            [name for block in self.needed.blocks for name in block.parameters],
             cast(Labels, method.labels),
             method.samples,
             self.noise.shared,
@@ -409,13 +418,9 @@ class LaplaceLearner(Learner):
         if found.examples < task.data.n:
             share = task.data.n / found.examples
             found = replace(found, matrix=found.matrix * share, loss=found.loss * share, examples=task.data.n)
-        subset = self._subset if isinstance(self._subset, str) else list(self._subset)
+        subset = method.subset if isinstance(method.subset, str) else list(method.subset or ())
         choice = {"structure": str(method.structure), "subset": subset}
         return Expansion(task, prior or self.base.prior, network, likelihood, found, method.predictive, choice)
-
-    @property
-    def _subset(self) -> Subset:
-        return cast(Subset, self.method.subset)
 
     def state_dict(self) -> Tree:
         """That of the point learner, and the prior as it was settled."""
@@ -425,6 +430,14 @@ class LaplaceLearner(Learner):
         """Undo `state_dict`."""
         self.base.load_state_dict(state["base"])
         self.base.prior = priors.from_spec(state["prior"]).resolve(self.base.network)
+
+
+def _has_last_layer(task: Task) -> bool:
+    try:
+        last_layer(task.model, next(task.ordered(1)).x)
+    except ValueError:
+        return False
+    return True
 
 
 def _of_a_look(task: Task) -> int:
