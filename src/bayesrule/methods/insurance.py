@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from bayesrule import modules
 from bayesrule.curvature import Averaged, Tangents, averaged, definite_sum
-from bayesrule.data import Batch
+from bayesrule.data import Batch, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.posteriors import normal_draws, normals
@@ -34,6 +34,7 @@ LEFT = 1e-6
 SPREADS = (LEFT, 1e-4, 1e-3, 0.003, 0.01, 0.03, 0.1, 0.3, 0.56, 1.0)  # that held-out data choose among
 HALVINGS = 7  # of the six decades between `LEFT` and 1: to a factor of 1.12
 ROUNDS = 5  # of the averages and the Gaussian, in turns: by then both change by a few percent
+ROUNDED = 64  # examples whose averages stand for those of all: two numbers follow from them
 POINTS = 32  # of the outputs of an example, at least two for each output
 LEAST = 1e-3  # of the factor on the prior's precision: of a network that loses nothing by growing
 
@@ -112,8 +113,8 @@ class Insurance:
         size, slope = float(prior.quadratic(away)), self._slope()
         width = f[0].numel()
         covariance = f.new_zeros(len(f), width, width)
-        points = _points(f)
-        mean = sharp = averaged(self.likelihood, f, torch.zeros_like(f)[None], y)
+        few, points = slice(ROUNDED), _points(f)
+        mean = sharp = averaged(self.likelihood, f[few], torch.zeros_like(f[None, few]), y[few])
         log_delta, log_c = math.nan, 0.0  # the first round knows no earlier one
         for _ in range(ROUNDS):
             delta = math.log(max(LEAST, -slope(mean.residual) / size))
@@ -121,13 +122,14 @@ class Insurance:
                 log_delta = delta
             else:
                 log_delta = (log_delta + delta) / 2
-                log_c = (log_c + _log_ratio(mean.hessian, sharp.hessian, covariance)) / 2
+                log_c = (log_c + _log_ratio(mean.hessian, sharp.hessian, covariance[few])) / 2
             precision = family.at(math.exp(log_delta), math.exp(log_c))
             covariance = tangents.covariance(precision).double()
             noise = normal_draws(torch.zeros_like(f), covariance, points)
-            mean = averaged(self.likelihood, f, noise, y)
+            mean = averaged(self.likelihood, f[few], noise[:, few], y[few])
         before = self._log_prob(f, noise, y, 0.0)
-        unsure = _could_be_surer(f, sharp) > float((mean.hessian * covariance).sum((1, 2)).mean())
+        learnt = float((mean.hessian * covariance[few]).sum((1, 2)).mean())
+        unsure = _could_be_surer(f[few], sharp) > learnt
         spread = LEFT
         if not unsure:
             spread = self._affordable(f, noise, y, before)
@@ -175,7 +177,7 @@ class Insurance:
         evaluated = modules.shell(self.network).eval()
         every = modules.parameters(self.network)
         with torch.enable_grad():
-            outputs = modules.call(evaluated, self.some.x)
+            outputs = modules.call(evaluated, inputs.take(self.some.x, torch.arange(min(ROUNDED, len(self.some.y)))))
         weights = [every[name] for name in self.offsets]
         return _Slope(outputs, weights, list(self.offsets.values()), self.count / len(outputs))
 

@@ -75,7 +75,7 @@ class Laplace(Method):
     Under a prior that is the posterior of earlier data the sum of precisions is sequential Bayes.
 
     ``subset``: the weights that are uncertain, ``"all"``, ``"last-layer"``, or names of parameters or layers; None:
-    all where they are at most 4096, those of the last layer otherwise. ``structure``: of G, ``"diagonal"``,
+    all where they are at most 4096, those of the last layer otherwise, and for classes after the fact. ``structure``: of G, ``"diagonal"``,
     ``"kronecker"``, ``"lowrank"`` or ``"dense"``; None: dense where that takes at most 1.5e11 operations and 1 GB, else
     Kronecker products where these do, else diagonal; where both are None, a dense matrix of the last layer comes before
     other structures of all weights. ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
@@ -83,8 +83,8 @@ class Laplace(Method):
     The ``"evidence"`` tunes the prior's precision and the noise, and moves w* to the mode under them; ``"held-out"``
     data a factor on q's covariance, and the noise, under the prior as it is; or ``"nothing"``. None: held-out data
     where they are given or can be spared, but the evidence for reals and for several factors, and nothing under a
-    prior that earlier data have taught; for classes of a module that is taken as it is, examples left out, or held-out
-    ones, and then all weights take part, by the curvature of 1000 examples (see `leave_one_out`).
+    prior that earlier data have taught; for classes of a module that is taken as it is, as much doubt as costs its
+    training data next to nothing, or as held-out data say, by the curvature of 512 examples (see `insurance`).
     ``precision``: how many factors on the prior's precision the evidence tunes, ``"one"``, one for each ``"layer"`` or
     for each ``"parameter"``. ``tune_every``: epochs between tunings while training; 0 tunes at the end.
     ``predictive``: by the tangent, ``"sampling"``, ``"probit"`` or ``"bridge"``, see `br.posteriors.Linearised`; or by
@@ -147,13 +147,13 @@ class Laplace(Method):
             raise ValueError("labels='empirical' needs a known noise, such as br.likelihoods.Gaussian(0.1)")
         asked = self.tune in ("evidence", "held-out") or (self.tune_every and not task.prior.learnt)
         check_prior(task.prior, task.parameters(), cast(Grouping, self.precision) if asked else None)
-        method, needed = self._settled(task, plan.epochs)
+        insured = self.insures(task, plan.epochs)
+        method, needed = self._settled(task, insured)
         if task.data.weight is not None:
             _check_weighable(method, plan.epochs)
         if plan.epochs == 0:
             needed = replace(needed, before=_of_a_look(task))
         needed.check(min(BATCH, task.data.n), task.device)
-        insured = self.insures(task, plan.epochs)
         return LaplaceLearner(method, PointLearner(task, plan, Group(lr=self.lr)), noise, needed, insured)
 
     def insures(self, task: Task, epochs: int) -> bool:
@@ -174,7 +174,7 @@ class Laplace(Method):
             return super().needs(task, epochs)
         return Needs("optional" if epochs > 0 and self.tunes_on_held_out(task) else "none")
 
-    def _settled(self, task: Task, epochs: int) -> tuple[Laplace, Bill]:
+    def _settled(self, task: Task, after: bool) -> tuple[Laplace, Bill]:
         """With subset and structure chosen where they are None, and what these will take.
 
         The first that is cheap, of those that keep less and less; the last in any case. It depends on the shapes and on
@@ -182,41 +182,45 @@ class Laplace(Method):
         """
         x = next(task.ordered(1)).x
         columns = {"exact": None, "sampled": self.samples, "empirical": 1}[self.labels]
-        after = self.insures(task, epochs)
         examples = min(SOME, task.data.n) if after else task.data.n
-        for subset, structure in self._candidates(task, after):
-            found = bill(task.model, x, structure, subset, columns, self.rank)
+        last = _last_layer(task) if self.subset is None else []
+        for subset, structure in self._candidates(task, after, bool(last)):
+            names = last if last and subset == "last-layer" else subset
+            found = bill(task.model, x, structure, names, columns, self.rank)
             cheap = found.operations(examples) <= BUDGET and found.memory(min(BATCH, task.data.n)) <= MODEST
             if self.structure is not None or cheap:
                 break
         names = subset if isinstance(subset, str) else tuple(subset)
         return replace(self, subset=names, structure=structure), found
 
-    def _candidates(self, task: Task, after: bool) -> list[tuple[Subset, StructureName]]:
-        """Subsets and structures to choose from, the best first; ``after``: those that take less than an epoch."""
+    def _candidates(self, task: Task, after: bool, has_last: bool) -> list[tuple[Subset, StructureName]]:
+        """Subsets and structures to choose from, the best first; ``after``: those that take less than an epoch.
+
+        ``has_last``: whether there is a last layer.
+        """
         structures = BY_COST if self.structure is None else (cast(StructureName, self.structure),)
         if self.structure is None and task.data.weight is not None:
             structures = ("dense", "diagonal")  # Kronecker factors have no weights
         weights = sum(p.numel() for p in task.parameters().values())
         if after:
-            return self._cheap(task, structures)
+            return self._cheap(structures, has_last)
         if self.subset is not None:
             return [(self.subset, structure) for structure in structures]
         if weights > FEW:
             return [("last-layer", structure) for structure in structures]
-        if not _has_last_layer(task):
+        if not has_last:
             return [("all", structure) for structure in structures]
         first, *others = structures
         return [("all", first), ("last-layer", first), *[("last-layer", structure) for structure in others]]
 
-    def _cheap(self, task: Task, structures: Sequence[StructureName]) -> list[tuple[Subset, StructureName]]:
+    def _cheap(self, structures: Sequence[StructureName], has_last: bool) -> list[tuple[Subset, StructureName]]:
         """Those that take less than an epoch of training: of the last layer, without a matrix of all its weights."""
         if self.structure is None:
             structures = structures[1:]
         subset: Subset = "all"
         if self.subset is not None:
             subset = self.subset
-        elif _has_last_layer(task):
+        elif has_last:
             subset = "last-layer"
         return [(subset, structure) for structure in structures]
 
@@ -432,12 +436,12 @@ class LaplaceLearner(Learner):
         self.base.prior = priors.from_spec(state["prior"]).resolve(self.base.network)
 
 
-def _has_last_layer(task: Task) -> bool:
+def _last_layer(task: Task) -> list[str]:
+    """The parameters of the last layer; none, if there is no such layer."""
     try:
-        last_layer(task.model, next(task.ordered(1)).x)
+        return last_layer(task.model, next(task.ordered(1)).x)
     except ValueError:
-        return False
-    return True
+        return []
 
 
 def _of_a_look(task: Task) -> int:
