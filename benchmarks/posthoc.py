@@ -4,9 +4,11 @@
 
 Each network is trained by Adam or AdamW as a user would, some far too long, and handed to
 ``br.fit(net, train, "laplace", epochs=0)``: no setting, no held-out data. ``net`` and ``laplace`` are test NLLs, means
-over splits for tables; ``epochs`` is the processor time of that call in epochs of the training, taken in the same run.
-The rule was chosen on eight other networks: four on generated tables, one on moons, three on splits 50 to 52 of digits.
-Of the sets here digits alone was looked at then, in other splits and networks.
+over splits for tables; ``epochs`` is the processor time of that call, the median of five, in epochs of the training,
+taken in the same run. A network counts as gaining from a difference of −.0001 on.
+
+The rule was chosen on other networks, ``--tuning``: generated tables, digits in splits 50 to 52, and the test pictures
+of Fashion-MNIST and KMNIST. Of the sets here digits alone is among them, in other splits.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median
@@ -37,6 +40,8 @@ from bayesrule.report import provenance
 Pair = tuple[Tensor, Tensor]
 Parts = tuple[Pair, Pair]
 SLACK = 0.005
+GAIN = 1e-4
+TIMES = 5
 EXAMPLES = 10_000  # of pictures to train on
 
 
@@ -88,6 +93,23 @@ def small_pictures(seed: int) -> Parts:
     """Digits as pictures of 8 by 8."""
     (x, y), (other, labels) = digits(seed)
     return (x.reshape(-1, 1, 8, 8), y), (other.reshape(-1, 1, 8, 8), labels)
+
+
+def made(make: Callable[..., Any], train: int, seed: int, **settings: Any) -> Parts:
+    """A generated table, with 5000 rows to test on."""
+    x, y = make(train + 5000, random_state=300 + seed, **settings)
+    inputs, targets = torch.tensor(x), torch.tensor(y)
+    if int(targets.min()) < 0:  # −1 and 1
+        targets = (targets > 0).long()
+    return standardised((inputs[:train], targets[:train]), (inputs[train:], targets[train:]), reals=False)
+
+
+def test_pictures(name: str, flat: bool) -> Parts:
+    """Seven tenths of a set's test pictures to train on, the rest to test."""
+    x, y = br.data.load_set(name).test
+    if flat:
+        x = x.flatten(1)
+    return (x[:7000], y[:7000]), (x[7000:], y[7000:])
 
 
 def mlp(*widths: int) -> nn.Module:
@@ -147,6 +169,68 @@ RECIPES = {
     "CIFAR-10, LeNet-5": Recipe(lambda s: pictures("cifar10", False), lambda: lenet(3, 32), 20, batch=128, splits=1),
 }
 
+classes = partial(made, datasets.make_classification)
+TUNING = {
+    "noisy": Recipe(lambda s: classes(400, s, n_features=20, n_informative=8, flip_y=0.1), lambda: mlp(20, 50, 2), 200),
+    "apart, AdamW": Recipe(
+        lambda s: classes(450, s, n_features=30, n_informative=10, flip_y=0.0, class_sep=2.0),
+        lambda: mlp(30, 100, 100, 2),
+        60,
+        decay=0.1,
+    ),
+    "apart, Adam": Recipe(
+        lambda s: classes(450, s, n_features=30, n_informative=10, flip_y=0.02, class_sep=2.0),
+        lambda: mlp(30, 50, 2),
+        200,
+    ),
+    "three classes": Recipe(
+        lambda s: classes(
+            150,
+            s,
+            n_features=13,
+            n_informative=6,
+            n_classes=3,
+            n_clusters_per_class=1,
+            flip_y=0.0,
+            class_sep=2.0,
+        ),
+        lambda: mlp(13, 50, 3),
+        100,
+        3e-3,
+        0.01,
+        16,
+    ),
+    "ten epochs": Recipe(
+        lambda s: classes(1000, s, n_features=20, n_informative=8, flip_y=0.05), lambda: mlp(20, 50, 2), 10
+    ),
+    "flipped labels": Recipe(
+        lambda s: classes(600, s, n_features=10, n_informative=6, n_classes=3, flip_y=0.25),
+        lambda: mlp(10, 50, 50, 3),
+        60,
+    ),
+    "few positive": Recipe(
+        lambda s: classes(960, s, n_features=10, n_informative=4, weights=[0.94], flip_y=0.02),
+        lambda: mlp(10, 50, 2),
+        100,
+    ),
+    "moons": Recipe(lambda s: made(datasets.make_moons, 200, s, noise=0.3), lambda: mlp(2, 64, 64, 2), 100, 3e-3),
+    "sum of squares": Recipe(lambda s: made(datasets.make_hastie_10_2, 500, s), lambda: mlp(10, 64, 2), 60),
+    "blobs": Recipe(
+        lambda s: made(datasets.make_blobs, 300, s, n_features=5, centers=4, cluster_std=4.5),
+        lambda: mlp(5, 50, 4),
+        100,
+    ),
+    "digits, AdamW": Recipe(lambda s: digits(50 + s), lambda: mlp(64, 100, 100, 10), 60, decay=0.01),
+    "digits, convolutions": Recipe(lambda s: small_pictures(50 + s), convolutions, 40),
+    "Fashion-MNIST, MLP 400-400": Recipe(
+        lambda s: test_pictures("fashion-mnist", True), lambda: mlp(784, 400, 400, 10), 10, batch=128, splits=1
+    ),
+    "KMNIST, LeNet-5": Recipe(lambda s: test_pictures("kmnist", False), lambda: lenet(1, 28), 10, batch=128, splits=1),
+    "Fashion-MNIST, LeNet-5": Recipe(
+        lambda s: test_pictures("fashion-mnist", False), lambda: lenet(1, 28), 20, batch=128, splits=1
+    ),
+}
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -154,11 +238,24 @@ class Asked:
 
     name: str
     split: int
+    tuning: bool = False
+
+    @property
+    def recipe(self) -> Recipe:
+        """How it is trained."""
+        return (TUNING if self.tuning else RECIPES)[self.name]
 
     def key(self) -> dict[str, object]:
         """All that decides what it gives."""
-        recipe = RECIPES[self.name]
-        return {"name": self.name, "split": self.split, "epochs": recipe.epochs, "decay": recipe.decay, "lr": recipe.lr}
+        recipe = self.recipe
+        return {
+            "name": self.name,
+            "split": self.split,
+            "tuning": self.tuning,
+            "epochs": recipe.epochs,
+            "decay": recipe.decay,
+            "lr": recipe.lr,
+        }
 
 
 def trained(recipe: Recipe, train: Pair, seed: int) -> tuple[nn.Module, float]:
@@ -185,14 +282,17 @@ def trained(recipe: Recipe, train: Pair, seed: int) -> tuple[nn.Module, float]:
 
 def run(asked: Asked) -> dict[str, Any]:
     """Test NLL and accuracy before and after, what was chosen, and what it cost."""
-    recipe = RECIPES[asked.name]
+    recipe = asked.recipe
     train, test = recipe.data(asked.split)
     network, epoch = trained(recipe, train, asked.split)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the network is left as it is")
-        began = time.process_time()
-        after = br.fit(network, train, "laplace", epochs=0)
-        seconds = time.process_time() - began
+        times = []
+        for _ in range(TIMES):
+            began = time.process_time()
+            after = br.fit(network, train, "laplace", epochs=0)
+            times.append(time.process_time() - began)
+        seconds = median(times)
     before = br.fit(network, train, "map", epochs=0)
     found: dict[str, Any] = {"seconds": seconds, "seconds of an epoch": epoch, "epochs": seconds / epoch}
     for name, posterior in (("net", before), ("laplace", after)):
@@ -207,6 +307,7 @@ def run(asked: Asked) -> dict[str, Any]:
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Means over splits."""
     found: dict[str, Any] = {key: mean(one[key] for one in runs) for key in runs[0] if key != "spread"}
+    found["splits"] = [[one["net"], one["laplace"]] for one in runs]
     found["difference"] = found["laplace"] - found["net"]
     found["largest difference of a split"] = max(one["laplace"] - one["net"] for one in runs)
     found["spreads"] = [one["spread"] for one in runs]
@@ -230,26 +331,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     parser.add_argument("--cache", type=Path, default=Path("results/posthoc"))
+    parser.add_argument("--tuning", action="store_true", help="the networks that the rule was chosen on instead")
     parser.add_argument("--only", default="", help="networks whose name holds this; nothing is written")
     args = parser.parse_args()
     torch.set_num_threads(1)
     found: dict[str, dict[str, Any]] = {}
-    for name, recipe in RECIPES.items():
+    for name, recipe in (TUNING if args.tuning else RECIPES).items():
         if args.only not in name:
             continue
-        asked = [Asked(name, split) for split in range(recipe.splits)]
+        asked = [Asked(name, split, args.tuning) for split in range(recipe.splits)]
         runs = jobs.run(run, asked, cache=args.cache, key=Asked.key, say=said, tell=print)
         found[name] = summary(runs)
         row = found[name]
-        print(f"{name:22} net {row['net']:.4f} laplace {row['laplace']:.4f} epochs {row['epochs']:.2f}", flush=True)
-    if args.only:
-        return
+        print(f"{name:26} net {row['net']:.4f} laplace {row['laplace']:.4f} epochs {row['epochs']:.2f}", flush=True)
     bars = {
         "never above the network's by more than .005": all(row["difference"] <= SLACK for row in found.values()),
-        "below it in": sum(row["difference"] < 0 for row in found.values()),
+        "largest rise of a split": max(row["largest difference of a split"] for row in found.values()),
+        "below it in": sum(row["difference"] < -GAIN for row in found.values()),
         "at most an epoch in": sum(row["epochs"] <= 1 for row in found.values()),
     }
     print(bars)
+    if args.only or args.tuning:
+        return
     about = provenance("BAYESRULE_DATA=data python benchmarks/posthoc.py", seed=0)
     result = about | {"threads": 1, "results": found, "bars": bars}
     write_atomically(args.out / "posthoc.json", json.dumps(result, indent=1, default=str))

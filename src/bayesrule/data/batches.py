@@ -180,8 +180,13 @@ class Arrays(Data):
 
     def ordered(self, batch_size: int) -> Iterator[Batch]:
         """Every example once, in order."""
-        for index in torch.arange(self.n).tensor_split(self.steps(batch_size)):
-            rows = slice(int(index[0]), int(index[-1]) + 1)
+        # Cut one at a time: many a caller looks at the first batch alone.
+        count = self.steps(batch_size)
+        size, longer = divmod(self.n, count)
+        stop = 0
+        for index in range(count):
+            start, stop = stop, stop + size + int(index < longer)
+            rows = slice(start, stop)
             weight = None if self.weight is None else self.weight[rows]
             yield Batch(inputs.each(lambda t, rows=rows: t[rows], self.x), self.y[rows], weight)
 

@@ -113,7 +113,7 @@ class Insurance:
         size, slope = float(prior.quadratic(away)), self._slope()
         width = f[0].numel()
         covariance = f.new_zeros(len(f), width, width)
-        few, points = slice(ROUNDED), _points(f)
+        few = slice(ROUNDED)
         mean = sharp = averaged(self.likelihood, f[few], torch.zeros_like(f[None, few]), y[few])
         log_delta, log_c = math.nan, 0.0  # the first round knows no earlier one
         for _ in range(ROUNDS):
@@ -125,8 +125,8 @@ class Insurance:
                 log_c = (log_c + _log_ratio(mean.hessian, sharp.hessian, covariance[few])) / 2
             precision = family.at(math.exp(log_delta), math.exp(log_c))
             covariance = tangents.covariance(precision).double()
-            noise = normal_draws(torch.zeros_like(f), covariance, points)
-            mean = averaged(self.likelihood, f[few], noise[:, few], y[few])
+            mean = averaged(self.likelihood, f[few], _noise(f[few], covariance[few]), y[few])
+        noise = _noise(f, covariance)
         before = self._log_prob(f, noise, y, 0.0)
         learnt = float((mean.hessian * covariance[few]).sum((1, 2)).mean())
         unsure = _could_be_surer(f[few], sharp) > learnt
@@ -164,7 +164,7 @@ class Insurance:
         """
         tangents = Tangents(self.network, held.x, list(self.offsets))
         f, y = tangents.outputs.double(), self.likelihood.check(tangents.outputs, held.y)
-        noise = normal_draws(torch.zeros_like(f), tangents.covariance(precision).double(), _points(f))
+        noise = _noise(f, tangents.covariance(precision).double())
         scores = {spread: self._log_prob(f, noise, y, spread) for spread in (start, *SPREADS)}
         best = max(scores, key=lambda spread: float(scores[spread].mean()))
         more = scores[best] - scores[start]
@@ -222,10 +222,11 @@ def _could_be_surer(f: Tensor, sharp: Averaged) -> float:
     return slope**2 / (2 * bend)
 
 
-def _points(f: Tensor) -> Tensor:
-    """Points [S, K] that stand for N(0, I), the same every time."""
+def _noise(f: Tensor, covariance: Tensor) -> Tensor:
+    """Points [S, B, ...] that stand for N(0, covariance), the same every time."""
     width = f[0].numel()
-    return normals(max(POINTS, 2 * width), width, torch.Generator(f.device).manual_seed(0))
+    points = normals(max(POINTS, 2 * width), width, torch.Generator(f.device).manual_seed(0))
+    return normal_draws(torch.zeros_like(f), covariance, points)
 
 
 def _log_ratio(hessian: Tensor, other: Tensor, covariance: Tensor) -> float:
