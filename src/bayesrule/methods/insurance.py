@@ -1,13 +1,13 @@
-"""How wide a Gaussian about a trained network may be, told by its training data alone: as wide as costs next to nothing.
+"""How wide a Gaussian about a trained network may be, told by its training data alone: where doubt costs little.
 
-Training data do not tell how wrong a network is on others: it has seen them all, and examples that are left out to first
-order tell it badly where the network is sure of every one of them. But they tell what doubt costs. With outputs
-N(f, spread·V) in the place of f, V = J Λ⁻¹ Jᵀ, the loss of an example that the network gets right rises, and that of one
-that it gets wrong for sure falls. Right is what it gets on its training data, so that the rise there,
+Training data do not tell how wrong a network is on others: it has seen them all, and what is left out to first order
+tells it badly where the network is sure of every example. But they tell what doubt costs. With outputs N(f, spread·V)
+in the place of f, V = J Λ⁻¹ Jᵀ, the loss of an example that the network gets right rises, and that of one that it gets
+wrong for sure falls. On its training data it is as right as it can be, so that the rise there,
 
     premium(spread) = mean of log p(y_i|f_i) − log E[p(y_i|f)],    f ~ N(f_i, spread·V_i),
 
-is what doubt costs on data where the network is as good as on those it has seen, and mostly an upper bound elsewhere. The
+is what doubt costs where the network is as good as on what it has seen. Elsewhere it mostly costs less, or gains. The
 spread is the largest whose premium is at most `PREMIUM`: an insurance against sure mistakes at a price that is known.
 """
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from bayesrule import modules
 from bayesrule.curvature import Averaged, Tangents, averaged, definite_sum
-from bayesrule.data import Batch, inputs
+from bayesrule.data import Batch
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.posteriors import normal_draws, normals
@@ -34,7 +34,6 @@ LEFT = 1e-6
 SPREADS = (LEFT, 1e-4, 1e-3, 0.003, 0.01, 0.03, 0.1, 0.3, 0.56, 1.0)  # that held-out data choose among
 HALVINGS = 7  # of the six decades between `LEFT` and 1: to a factor of 1.12
 ROUNDS = 5  # of the averages and the Gaussian, in turns: by then both change by a few percent
-ROUNDED = 64  # examples whose averages stand for those of all: two numbers follow from them
 POINTS = 32  # of the outputs of an example, at least two for each output
 LEAST = 1e-3  # of the factor on the prior's precision: of a network that loses nothing by growing
 
@@ -79,6 +78,24 @@ class Settled:
 
 
 @dataclass(frozen=True, eq=False)
+class _About:
+    """Outputs and targets of some examples, and what N(w, (δΛ₀ + cG)⁻¹) makes of the outputs.
+
+    ``noise``: points [S, B, ...] of it less f. ``sharp``: residuals and Hessians at f itself. ``learnt``: γ/n, the mean
+    of tr(E_q[H_i] V_i), for γ weights that n examples determine.
+    """
+
+    f: Tensor
+    y: Tensor
+    noise: Tensor
+    sharp: Averaged
+    learnt: float
+    precision: Structure
+    tightness: float
+    stiffness: float
+
+
+@dataclass(frozen=True, eq=False)
 class Insurance:
     """Some training examples, by which the doubt about a network is priced.
 
@@ -92,7 +109,26 @@ class Insurance:
     count: int
 
     def settle(self, prior: Structure, curvature: Structure, held: Batch | None = None) -> Settled:
-        """A prior under which the network is the mode, the Gaussian that goes with it, and its spread.
+        """A Gaussian of which the network is the mode, and how wide it may be.
+
+        ``held``: examples that the network has not seen, in its own units. Another spread is chosen for them if it is
+        better there by more than a standard error.
+        """
+        here = self._about(prior, curvature)
+        before = self._log_prob(here.f, here.noise, here.y, 0.0)
+        unsure = _could_be_surer(here.f, here.sharp) > here.learnt
+        spread = LEFT
+        if not unsure:
+            spread = self._affordable(here, before)
+        gain = None
+        if held is not None:
+            spread, gain = self._on(held, here.precision, spread)
+        premium = float((before - self._log_prob(here.f, here.noise, here.y, spread)).mean())
+        nll = -float(before.mean())
+        return Settled(here.precision, here.tightness, here.stiffness, spread, nll, premium, gain, unsure)
+
+    def _about(self, prior: Structure, curvature: Structure) -> _About:
+        """A prior under which the network is the mode, and the Gaussian that goes with it.
 
         With δ for tightness and c for stiffness, Λ = δΛ₀ + cG,
 
@@ -102,49 +138,32 @@ class Insurance:
         Gaussian; and its precision has E_q[H_i] for H_i (Opper and Archambeau 2009). Averages are over q and not at its
         mean: of a network that is sure of every example, residuals and curvature at the mean are next to nothing, and
         a Gaussian by these alone is far too wide. Each round moves the logs of δ and c half of the way.
-
-        ``held``: examples that the network has not seen, in its own units. Another spread is chosen for them if it is
-        better there by more than a standard error.
         """
         tangents = Tangents(self.network, self.some.x, list(self.offsets))
-        f, y = tangents.outputs.double(), self.likelihood.check(tangents.outputs, self.some.y)
+        f, y = tangents.outputs, self.likelihood.check(tangents.outputs, self.some.y)
         family = _Family(prior, curvature)
         away = torch.cat([w.flatten() for w in self.offsets.values()]).double()
         size, slope = float(prior.quadratic(away)), self._slope()
-        width = f[0].numel()
-        covariance = f.new_zeros(len(f), width, width)
-        few = slice(ROUNDED)
-        mean = sharp = averaged(self.likelihood, f[few], torch.zeros_like(f[None, few]), y[few])
-        log_delta, log_c = math.nan, 0.0  # the first round knows no earlier one
-        for _ in range(ROUNDS):
-            delta = math.log(max(LEAST, -slope(mean.residual) / size))
-            if math.isnan(log_delta):
-                log_delta = delta
-            else:
+        covariance = f.new_zeros(len(f), f[0].numel(), f[0].numel())
+        mean = sharp = averaged(self.likelihood, f, torch.zeros_like(f)[None], y)
+        log_delta, log_c = math.log(max(LEAST, -slope(mean.residual) / size)), 0.0
+        for index in range(ROUNDS):
+            if index:
+                delta = math.log(max(LEAST, -slope(mean.residual) / size))
                 log_delta = (log_delta + delta) / 2
-                log_c = (log_c + _log_ratio(mean.hessian, sharp.hessian, covariance[few])) / 2
+                log_c = (log_c + _log_ratio(mean.hessian, sharp.hessian, covariance)) / 2
             precision = family.at(math.exp(log_delta), math.exp(log_c))
             covariance = tangents.covariance(precision).double()
-            mean = averaged(self.likelihood, f[few], _noise(f[few], covariance[few]), y[few])
-        noise = _noise(f, covariance)
-        before = self._log_prob(f, noise, y, 0.0)
-        learnt = float((mean.hessian * covariance[few]).sum((1, 2)).mean())
-        unsure = _could_be_surer(f[few], sharp) > learnt
-        spread = LEFT
-        if not unsure:
-            spread = self._affordable(f, noise, y, before)
-        gain = None
-        if held is not None:
-            spread, gain = self._on(held, precision, spread)
-        premium = float((before - self._log_prob(f, noise, y, spread)).mean())
-        nll = -float(before.mean())
-        return Settled(precision, math.exp(log_delta), math.exp(log_c), spread, nll, premium, gain, unsure)
+            noise = _noise(f, covariance)
+            mean = averaged(self.likelihood, f, noise, y)
+        learnt = float((mean.hessian * covariance).sum((1, 2)).mean())
+        return _About(f, y, noise, sharp, learnt, precision, math.exp(log_delta), math.exp(log_c))
 
-    def _affordable(self, f: Tensor, noise: Tensor, y: Tensor, before: Tensor) -> float:
+    def _affordable(self, here: _About, before: Tensor) -> float:
         """The largest spread up to 1 whose premium is at most `PREMIUM`, by halving the range of its log."""
 
         def dear(spread: float) -> bool:
-            return float((before - self._log_prob(f, noise, y, spread)).mean()) > PREMIUM
+            return float((before - self._log_prob(here.f, here.noise, here.y, spread)).mean()) > PREMIUM
 
         if not dear(1.0):
             return 1.0
@@ -163,7 +182,7 @@ class Insurance:
         Also gives what it gains there over the network alone.
         """
         tangents = Tangents(self.network, held.x, list(self.offsets))
-        f, y = tangents.outputs.double(), self.likelihood.check(tangents.outputs, held.y)
+        f, y = tangents.outputs, self.likelihood.check(tangents.outputs, held.y)
         noise = _noise(f, tangents.covariance(precision).double())
         scores = {spread: self._log_prob(f, noise, y, spread) for spread in (start, *SPREADS)}
         best = max(scores, key=lambda spread: float(scores[spread].mean()))
@@ -177,7 +196,7 @@ class Insurance:
         evaluated = modules.shell(self.network).eval()
         every = modules.parameters(self.network)
         with torch.enable_grad():
-            outputs = modules.call(evaluated, inputs.take(self.some.x, torch.arange(min(ROUNDED, len(self.some.y)))))
+            outputs = modules.call(evaluated, self.some.x)
         weights = [every[name] for name in self.offsets]
         return _Slope(outputs, weights, list(self.offsets.values()), self.count / len(outputs))
 

@@ -61,7 +61,7 @@ ROUNDS = 4  # of tuning by evidence, each followed by steps to the mode of the p
 SMALL = 512  # weights up to which a round costs next to nothing, and there may be four times as many
 STEPS = 6  # of Newton with one curvature
 SOME = 512  # training examples whose curvature stands for that of all, for a module that is taken as it is
-PRICED = 256  # of these that tell what doubt costs
+PRICED, NUMBERS = 256, 1280  # of these that tell what doubt costs, and of their outputs; at least 64 examples
 HELD = 2**25  # numbers of gradients that these may take
 NEAR = 0.05  # posterior deviations off the mode that do not matter
 
@@ -75,10 +75,11 @@ class Laplace(Method):
     Under a prior that is the posterior of earlier data the sum of precisions is sequential Bayes.
 
     ``subset``: the weights that are uncertain, ``"all"``, ``"last-layer"``, or names of parameters or layers; None:
-    all where they are at most 4096, those of the last layer otherwise, and for classes after the fact. ``structure``: of G, ``"diagonal"``,
-    ``"kronecker"``, ``"lowrank"`` or ``"dense"``; None: dense where that takes at most 1.5e11 operations and 1 GB, else
-    Kronecker products where these do, else diagonal; where both are None, a dense matrix of the last layer comes before
-    other structures of all weights. ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
+    all where they are at most 4096, those of the last layer otherwise and for classes after the fact. ``structure``: of
+    G, ``"diagonal"``, ``"kronecker"``, ``"lowrank"`` or ``"dense"``; None: dense where that takes at most 1.5e11
+    operations and 1 GB, else Kronecker products where these do, else diagonal; where both are None, a dense matrix of
+    the last layer comes before other structures of all weights, but no dense one for classes after the fact.
+    ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
     `br.curvature.curvature`. ``samples``: draws of labels where they are sampled. ``tune``: what settles how wide q is.
     The ``"evidence"`` tunes the prior's precision and the noise, and moves w* to the mode under them; ``"held-out"``
     data a factor on q's covariance, and the noise, under the prior as it is; or ``"nothing"``. None: held-out data
@@ -299,7 +300,9 @@ class LaplaceLearner(Learner):
         end = self._expansion(network, task.likelihood, some=some)
         self._check_trained(end.found.loss / task.data.n, some.y)
         gradients = max(1, self.needed.footprint.gradients * self.needed.footprint.columns)
-        few = torch.arange(min(PRICED, len(some.y), max(8, HELD // gradients)), device=some.y.device)
+        outputs = max(1, self.needed.footprint.columns)
+        priced = min(PRICED, max(64, NUMBERS // outputs), len(some.y), max(8, HELD // gradients))
+        few = torch.arange(priced, device=some.y.device)
         means, precision = self.base.prior.gaussian(end.weights)
         offsets = {name: w.detach() - means[name] for name, w in end.weights.items()}
         if held is not None:
