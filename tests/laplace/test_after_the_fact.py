@@ -1,6 +1,7 @@
-"""Laplace's method on a trained network: what is left out is predicted as by a fit without it; nothing is harmed."""
+"""Laplace's method on a trained network: doubt costs no more than was said, and a network that needs none has none."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -8,10 +9,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy, one_hot
 
 import bayesrule as br
-from bayesrule.curvature import averaged, curvature
+from bayesrule.curvature import curvature
 from bayesrule.data import Batch
 from bayesrule.likelihoods import Categorical
-from bayesrule.methods.leave_one_out import LEFT, LeaveOneOut
+from bayesrule.methods.insurance import LEFT, PREMIUM, Insurance
 from bayesrule.structures import Dense, Diagonal
 
 
@@ -24,16 +25,15 @@ def blobs(n, seed, flip=0.0):
     return x, torch.where(torch.rand(n, generator=generator) < flip, other, y)
 
 
-def logistic(x, y, decay, weights=None):
-    """The mode of a logistic regression under N(0, 1/decay), by L-BFGS; ``weights``: of each example."""
+def logistic(x, y, decay):
+    """The mode of a logistic regression under N(0, 1/decay), by L-BFGS."""
     torch.manual_seed(0)
     net = nn.Linear(3, 3).double()
-    weights = torch.ones(len(y), dtype=torch.float64) if weights is None else weights
     optimizer = torch.optim.LBFGS(net.parameters(), max_iter=200, tolerance_grad=1e-9, line_search_fn="strong_wolfe")
 
     def loss():
         optimizer.zero_grad()
-        value = (weights * cross_entropy(net(x), y, reduction="none")).sum()
+        value = cross_entropy(net(x), y, reduction="sum")
         value = value + 0.5 * decay * sum(p.square().sum() for p in net.parameters())
         value.backward()
         return value
@@ -42,38 +42,74 @@ def logistic(x, y, decay, weights=None):
     return net
 
 
-def test_an_example_left_out_is_predicted_as_by_a_fit_without_it():
-    """The outputs of 20 exact refits, each without one of 100 examples, against V_i r_i: a quarter of it off."""
-    x, y = blobs(100, seed=0)
-    net = logistic(x, y, decay=1.0)
+def insured(net, x, y, prior=1.0):
+    """What is settled for a logistic regression, with the curvature of all examples in one matrix."""
     g = curvature(net, [(x, y)], Categorical(), "dense").matrix
-    covariance = br.curvature.propagate(net, x, Diagonal(torch.ones(12, dtype=torch.float64)) + g, ["weight", "bias"])[
-        1
-    ]
-    with torch.no_grad():
-        f = net(x)
-    residual = averaged(Categorical(), f, torch.zeros_like(f)[None], y).residual
-    moved = (covariance @ residual[:, :, None])[:, :, 0]
-    errors, changes = [], []
-    for i in range(20):
-        weights = torch.ones(100, dtype=torch.float64)
-        weights[i] = 0
-        with torch.no_grad():
-            exact = (logistic(x, y, 1.0, weights)(x[i : i + 1]) - f[i])[0]
-        errors.append((moved[i] - exact).norm())
-        changes.append(exact.norm())
-    assert torch.stack(errors).norm() < 0.25 * torch.stack(changes).norm()
+    offsets = {name: p.detach() for name, p in net.named_parameters()}
+    return Insurance(net, Categorical(), Batch(x, y), offsets, len(y)).settle(
+        Diagonal(torch.full((12,), prior, dtype=torch.float64)), g
+    )
 
 
 def test_the_prior_of_a_network_at_its_mode_is_found_again():
     """Of a logistic regression with many examples the Gaussian is narrow, and its prior that of the training."""
     x, y = blobs(2000, seed=1)
-    net = logistic(x, y, decay=20.0)
-    g = curvature(net, [(x, y)], Categorical(), "dense").matrix
-    offsets = {name: p.detach() for name, p in net.named_parameters()}
-    found = LeaveOneOut(net, Categorical(), Batch(x, y), offsets, 2000).settle(Diagonal(torch.ones(12).double()), g)
+    found = insured(logistic(x, y, decay=20.0), x, y)
     assert abs(found.tightness / 20 - 1) < 0.3
     assert abs(found.stiffness - 1) < 0.1
+
+
+def test_the_premium_is_that_of_exact_integrals():
+    """Two classes whose logits differ by m ~ N(f, s·v): E[p] by 4001 points of m, for the mode of one slope."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 1, generator=generator, dtype=torch.float64)
+    y = (torch.rand(40, generator=generator) < torch.sigmoid(3 * x[:, 0])).long()
+    slope = torch.zeros((), dtype=torch.float64)
+    for _ in range(50):  # Newton's steps to the largest likelihood
+        p = torch.sigmoid(slope * x[:, 0])
+        slope = slope - (x[:, 0] * (p - y)).sum() / (x[:, 0] ** 2 * p * (1 - p)).sum()
+    net = nn.Linear(1, 2, bias=False).double()
+    with torch.no_grad():
+        net.weight.copy_(slope / 2 * torch.tensor([[-1.0], [1.0]]))
+    g = curvature(net, [(x, y)], Categorical(), "dense").matrix
+    found = Insurance(net, Categorical(), Batch(x, y), {"weight": net.weight.detach()}, 40).settle(
+        Diagonal(torch.ones(2, dtype=torch.float64)), g
+    )
+    contrast = torch.tensor([-1.0, 1.0], dtype=torch.float64)
+    variance = found.spread * (contrast @ torch.linalg.solve(found.precision.dense(), contrast)) * x[:, 0] ** 2
+    margin = slope * x[:, 0] * (2 * y - 1)
+    z = torch.linspace(-8, 8, 4001, dtype=torch.float64)
+    weight = torch.exp(-(z**2) / 2) / torch.exp(-(z**2) / 2).sum()
+    p = (weight * torch.sigmoid(margin[:, None] + variance.sqrt()[:, None] * z)).sum(1)
+    exact = float((torch.nn.functional.logsigmoid(margin) - p.log()).mean())
+    assert found.spread < 1
+    assert abs(found.premium / exact - 1) < 0.1
+    assert PREMIUM / 1.5 < exact < 1.1 * PREMIUM
+
+
+def test_the_largest_spread_that_can_be_afforded_is_taken():
+    """Half as much again as was chosen costs more than is allowed, by an independent grid."""
+    x, y = blobs(300, seed=5, flip=0.1)
+    found = insured(logistic(x, y, decay=1e-3), x, y)
+    net = logistic(x, y, decay=1e-3)
+    posterior = Dense(found.precision.dense())
+    jacobian = torch.func.jacrev(lambda w, x: torch.cat([x, x.new_ones(1)]) @ w.T)
+    weight = torch.cat([net.weight, net.bias[:, None]], 1).detach()
+    order = torch.cat([torch.arange(9).reshape(3, 3), torch.arange(9, 12)[:, None]], 1).flatten()  # weight, then bias
+    covariance = torch.linalg.inv(posterior.dense())[order][:, order]
+    j = torch.func.vmap(jacobian, (None, 0))(weight, x).reshape(300, 3, 12)
+    v = j @ covariance @ j.mT
+    draws = torch.randn(4000, 1, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    root = torch.linalg.cholesky(v + 1e-9 * torch.eye(3))
+    f = net(x).detach()
+
+    def premium(spread):
+        points = f + math.sqrt(spread) * torch.einsum("bkl,sbl->sbk", root, draws.expand(-1, 300, -1))
+        p = points.log_softmax(-1).gather(-1, y.expand(4000, -1)[..., None])[..., 0]
+        return float((f.log_softmax(1).gather(1, y[:, None])[:, 0] - p.logsumexp(0) + math.log(4000)).mean())
+
+    assert found.spread == 1 or premium(1.5 * found.spread) > PREMIUM
+    assert premium(found.spread) < 1.2 * PREMIUM
 
 
 def test_weights_of_kronecker_products_are_those_of_the_sum():
@@ -86,9 +122,9 @@ def test_weights_of_kronecker_products_are_those_of_the_sum():
     torch.testing.assert_close(found.variances, Dense(wanted).variances)
 
 
-def overfitted(seed):
+def overfitted(seed, n=250):
     """A network that knows 25 % wrong labels by heart."""
-    x, y = blobs(300, seed, flip=0.25)
+    x, y = blobs(n, seed, flip=0.25)
     x = x.float()
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(3, 100), nn.ReLU(), nn.Linear(100, 3))
@@ -105,26 +141,59 @@ def nll(posterior, test):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_an_overfitted_network_gains_without_any_held_out_data(seed):
+def test_an_overfitted_network_gains_and_pays_the_premium_on_its_training_data(seed):
     net, train = overfitted(seed)
     test = blobs(2000, seed + 100, flip=0.25)
-    before = nll(br.fit(net, train, "map", epochs=0), test)
+    before = br.fit(net, train, "map", epochs=0)
     weights = copy.deepcopy(net.state_dict())
     posterior = br.fit(net, train, "laplace", epochs=0)
-    assert nll(posterior, test) < before - 0.02
+    diagnostics = posterior.info["diagnostics"]
+    assert (diagnostics["subset"], diagnostics["structure"]) == ("last-layer", "kronecker")
+    assert nll(posterior, test) < nll(before, test) - 0.002
+    paid = nll(posterior, train) - nll(before, train)
+    assert paid < 1.2 * PREMIUM  # by the posterior's own prediction, of all 250 examples
+    assert posterior.spread == 1 or paid > PREMIUM / 1.5
+    assert abs(diagnostics["premium"] - paid) < PREMIUM / 5
     assert all(torch.equal(w, weights[name]) for name, w in posterior.mean.items())
-    assert "the network alone" in posterior.info["diagnostics"]["settled"]
-    held = br.fit(net, train, "laplace", epochs=0, val=blobs(500, seed + 200, flip=0.25))
-    assert nll(held, test) < before - 0.02
+    assert "more with it" in diagnostics["settled"]
 
 
-def test_a_network_that_gains_nothing_is_left_as_it_is_and_says_so():
-    """A small network, trained a little, on many examples."""
+def test_held_out_data_choose_more_doubt_where_it_gains():
+    net, train = overfitted(0)
+    test = blobs(2000, 100, flip=0.25)
+    alone = br.fit(net, train, "laplace", epochs=0)
+    held = br.fit(net, train, "laplace", epochs=0, val=blobs(500, 200, flip=0.25))
+    assert held.spread > alone.spread or alone.spread == 1
+    assert nll(held, test) < nll(alone, test) - 0.01
+    assert "of held-out examples" in held.info["diagnostics"]["settled"]
+
+
+def test_a_network_that_is_held_back_is_left_as_it_is_and_says_so():
+    """A small network under a strong decay, on many examples."""
     x, y = blobs(2000, seed=3)
     net = logistic(x, y, decay=1000.0).float()  # far from sure of itself
-    with pytest.warns(UserWarning, match="left as it is"):
+    with pytest.warns(UserWarning, match="left as it is: it is less sure"):
         posterior = br.fit(net, (x.float(), y), "laplace", epochs=0)
     assert posterior.spread == LEFT
     assert "left as it is" in posterior.info["diagnostics"]["settled"]
     test = blobs(500, seed=4)
     assert abs(nll(posterior, test) - nll(br.fit(net, (x.float(), y), "map", epochs=0), test)) < 1e-4
+
+
+def test_a_network_without_a_last_layer_has_doubt_about_all_weights():
+    class Ends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.scale = nn.Linear(3, 3), nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return self.layer(x) * self.scale
+
+    torch.manual_seed(0)
+    x, y = blobs(200, seed=6)
+    trained = br.fit(Ends(), (x.float(), y), "map", epochs=20)
+    net = Ends()
+    net.load_state_dict(trained.states[0])
+    posterior = br.fit(net, (x.float(), y), "laplace", epochs=0)
+    assert posterior.info["diagnostics"]["subset"] == "all"
+    assert set(posterior.mean) == {"layer.weight", "layer.bias", "scale"}
