@@ -30,6 +30,7 @@ ENOUGH = 1000  # held-out examples to tune on
 HALVINGS = 10  # of a Newton step, before it is given up
 ODDS = 20  # by which held-out data must be more probable before the covariance is changed for them
 POWERS = (-3.0, -2.0, -1.5, -1.0, -0.75, -0.5, -0.25, 0.25, 0.5, 1.0)  # of 10: factors tried on the covariance
+EVEN = (-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5)  # of 10: all alike before the held-out data are seen
 
 
 class Point(NamedTuple):
@@ -186,21 +187,44 @@ class Expansion:
         return offset, precision.multiply(offset)
 
     def tuned_on(self, held: Batch) -> Posterior:
-        """With a factor on the covariance under which held-out data are more probable, if they say so clearly.
+        """With a factor on the covariance under which held-out data are more probable.
 
         The prior, and with it the mode, stay as they are: a prior that makes the posterior narrow would have another
-        mode. The factor is 1 unless the best one makes the held-out data `ODDS` times as probable: a few examples by
-        chance do not make a posterior sure of itself.
+        mode. Where there are fewer weights than examples, the Gaussian is believed, and the factor is 1 unless the best
+        one makes the held-out data `ODDS` times as probable: a few examples by chance do not make a posterior sure of
+        itself. With more weights than examples most directions are those of the prior, along which the network is far
+        from a quadratic; no factor is then believed beforehand.
         """
         some = subsample(held, ENOUGH)
-        neutral = Tuning.neutral(self.evidence.sizes, self.evidence.device)
-        before = highest = _log_prob(self.matched(neutral, some), some)
+        if sum(self.evidence.sizes.values()) < self.task.data.total:
+            factor = self._believed(some)
+        else:
+            factor = self._expected(some)
+        return self.matched(self._neutral_tuning, some, factor)
+
+    @property
+    def _neutral_tuning(self) -> Tuning:
+        return Tuning.neutral(self.evidence.sizes, self.evidence.device)
+
+    def _log_prob_with(self, factor: float, held: Batch) -> float:
+        """log p of held-out data with a factor on the covariance."""
+        return _log_prob(self.matched(self._neutral_tuning, held, factor), held)
+
+    def _believed(self, held: Batch) -> float:
+        """1, or the best factor if the held-out data say so clearly."""
+        before = highest = self._log_prob_with(1.0, held)
         best = 1.0
         for power in POWERS:  # one posterior at a time: each holds matrices of its own
-            found = _log_prob(self.matched(neutral, some, 10**power), some)
+            found = self._log_prob_with(10**power, held)
             if found > highest:
                 best, highest = 10**power, found
-        return self.matched(neutral, some, best if highest - before > math.log(ODDS) else 1.0)
+        return best if highest - before > math.log(ODDS) else 1.0
+
+    def _expected(self, held: Batch) -> float:
+        """exp E[log factor] given the held-out data, all of `EVEN` being as probable before them."""
+        logs = torch.tensor([self._log_prob_with(10**power, held) for power in EVEN], dtype=torch.float64)
+        power = float((logs.softmax(0) * torch.tensor(EVEN, dtype=torch.float64)).sum())
+        return 10**power
 
     def matched(self, tuning: Tuning, held: Batch, spread: float = 1.0) -> Posterior:
         """Under these factors and the noise of held-out data, by which the curvature counts too."""
