@@ -34,7 +34,7 @@ def test_without_epochs_the_module_is_taken_as_it_is(method, tmp_path):
     model = trained()
     before = copy.deepcopy(model.state_dict())
     posterior = br.fit(model, br.data.moons(seed=0), method, epochs=0, out=tmp_path / "run")
-    weights = posterior.mean if isinstance(posterior, Gaussian) else posterior.states[0]
+    weights = posterior.mean | posterior.fixed if isinstance(posterior, Gaussian) else posterior.states[0]
     assert all(torch.equal(weights[name], w) for name, w in before.items())
     assert all(torch.equal(w, before[name]) for name, w in model.state_dict().items())
     assert posterior.info["epochs"] == 0

@@ -92,3 +92,18 @@ def test_any_thousand_of_the_held_out_examples_tune():
     vals = (x, y), (x[order], y[order])
     posteriors = [br.fit(model, (x[:300], y[:300]), Laplace("all"), epochs=0, val=val) for val in vals]
     assert 0.1 < posteriors[0].spread / posteriors[1].spread < 10
+
+
+def test_with_more_weights_than_examples_held_out_data_choose_the_factor_by_its_mean():
+    """Against a posterior mean of log factor from log-probabilities at each of them, computed one by one."""
+    train, held = classes(100), classes(300)
+    net = br.models.mlp(3, 3, hidden=(40,))
+    found = br.fit(net, train, Laplace("all", "dense", tune="held-out"), epochs=20, val=held)
+    powers = torch.tensor([-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5], dtype=torch.float64)
+    plain = br.posteriors.Linearised(found.mean, found.precision * found.spread, found.fixed, found.context)
+    logs = []
+    for power in powers.tolist():
+        other = br.posteriors.Linearised(found.mean, plain.precision * 10**-power, found.fixed, found.context)
+        logs.append(other.predict(held[0]).log_prob(held[1]).double().sum())
+    expected = float((torch.stack(logs).softmax(0) * powers).sum())
+    assert abs(math.log10(found.spread) - expected) < 1e-3

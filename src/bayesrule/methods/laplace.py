@@ -204,7 +204,7 @@ class Laplace(Method):
             structures = ("dense", "diagonal")  # Kronecker factors have no weights
         weights = sum(p.numel() for p in task.parameters().values())
         if after:
-            return self._cheap(structures, has_last)
+            return self._cheap(structures, has_last, weights)
         if self.subset is not None:
             return [(self.subset, structure) for structure in structures]
         if weights > FEW:
@@ -214,9 +214,14 @@ class Laplace(Method):
         first, *others = structures
         return [("all", first), ("last-layer", first), *[("last-layer", structure) for structure in others]]
 
-    def _cheap(self, structures: Sequence[StructureName], has_last: bool) -> list[tuple[Subset, StructureName]]:
-        """Those that take less than an epoch of training: of the last layer, without a matrix of all its weights."""
-        if self.structure is None:
+    def _cheap(
+        self, structures: Sequence[StructureName], has_last: bool, weights: int
+    ) -> list[tuple[Subset, StructureName]]:
+        """Those that take about an epoch of training: of the last layer, without a matrix of all its weights.
+
+        Where somebody says which weights, and the network is small, such a matrix is as cheap.
+        """
+        if self.structure is None and (self.subset is None or weights > SMALL):
             structures = structures[1:]
         subset: Subset = "all"
         if self.subset is not None:
