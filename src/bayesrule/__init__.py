@@ -39,6 +39,7 @@ try:
     from bayesrule.evaluate import evaluate
     from bayesrule.posteriors import load
     from bayesrule.task import Task
+    from bayesrule.temperatures import Balanced, Cold
     from bayesrule.training import fit, resume
 finally:
     if _collecting:
@@ -62,6 +63,8 @@ else:
 
 
 __all__ = [
+    "Balanced",
+    "Cold",
     "Task",
     "curvature",
     "data",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
-from bayesrule import likelihoods, methods, modules, priors, seeds
+from bayesrule import likelihoods, methods, modules, priors, seeds, temperatures
 from bayesrule.data import Arrays, Batch, Data, as_data, hold_out
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method, Noise, Plan
@@ -23,6 +23,7 @@ from bayesrule.sweeps.results import Callback, Sweep, SweepProgress
 from bayesrule.sweeps.space import Space, default_space
 from bayesrule.sweeps.workers import side_by_side, work
 from bayesrule.task import Task
+from bayesrule.temperatures import Temperature, Tempering
 from bayesrule.training import FitSettings, check_held_out, default_batch_size, default_epochs, fit
 
 if TYPE_CHECKING:
@@ -37,18 +38,18 @@ class Fixed(NamedTuple):
 
     likelihood: str | Likelihood | None = None
     prior: str | float | Prior | None = None
-    temperature: float = 1.0
+    temperature: Tempering = 1.0
     epochs: int | None = None
     batch_size: int | None = None
 
-    def chosen(self) -> tuple[Likelihood | None, Prior | None, float, int | None, int | None]:
+    def chosen(self) -> tuple[Likelihood | None, Prior | None, float | Temperature, int | None, int | None]:
         """Names as objects."""
         likelihood = prior = None
         if self.likelihood is not None:
             likelihood = likelihoods.choose(self.likelihood)
         if self.prior is not None:
             prior = priors.choose(self.prior)
-        return likelihood, prior, self.temperature, self.epochs, self.batch_size
+        return likelihood, prior, temperatures.choose(self.temperature), self.epochs, self.batch_size
 
 
 def sweep(

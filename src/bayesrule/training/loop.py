@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule import __version__, likelihoods, methods, modules, naming, priors, processes, seeds
+from bayesrule import __version__, likelihoods, methods, modules, naming, priors, processes, seeds, temperatures
 from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
@@ -29,6 +29,7 @@ from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
+from bayesrule.temperatures import Tempering
 from bayesrule.training import belief, together
 from bayesrule.training.alone import check_alone
 from bayesrule.training.callbacks import Callback, LazyLogs, Progress
@@ -53,7 +54,7 @@ def fit(
     method: str | Method = "ensemble",
     likelihood: str | Likelihood | None = None,
     prior: str | float | Prior | Posterior | None = None,
-    temperature: float = 1.0,
+    temperature: Tempering = 1.0,
     epochs: int | None = None,
     batch_size: int | None = None,
     seed: int = 0,
@@ -78,7 +79,9 @@ def fit(
             scale is settled by held-out data, ``posterior.info["prior"]["settled"]``; in short fits Kaiming's scale
             for reals, one otherwise. Or a Gaussian posterior of earlier data: the fit starts from its mean, and keeps
             its likelihood, with the noise it has, and its scaling of inputs and targets.
-        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
+        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w), or by name: ``br.Cold(T)`` tempers the prior
+            too, ``br.Balanced(tau)`` sets η by the size of the network; ``posterior.info["tempering"]`` says what it
+            came to.
         epochs: passes over the data; None: enough for 2000 steps, 4000 of variational methods, and at least 10, and of
             few data point methods go on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is
             trained already, and taken as it is.
@@ -117,7 +120,7 @@ def fit(
                 chosen,
                 None if likelihood is None else likelihoods.choose(likelihood),
                 None if prior is None else priors.choose(prior),
-                temperature,
+                temperatures.choose(temperature),
                 epochs,
                 batch_size,
                 seed,
@@ -357,9 +360,15 @@ class Loop:
             prior = naming.to_spec(believed)
         if self.settled is not None:
             prior = prior | {"settled": self.settled}
+        tempering = self.task.tempering
+        named = {}
+        if tempering is not None:
+            named["tempering"] = tempering.told(self.task.model, self.task.data.total)
         return {
             **self.settings.state(),
             **self.fingerprints,
+            **named,
+            "temperature": self.task.temperature,
             "likelihood": self.task.likelihood.name,
             "prior": prior,
             "n": self.task.data.n,

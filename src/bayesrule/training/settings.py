@@ -8,13 +8,14 @@ from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Any
 
-from bayesrule import likelihoods, methods, priors
+from bayesrule import likelihoods, methods, priors, temperatures
 from bayesrule.data import Scaling
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method
 from bayesrule.naming import from_spec, to_spec
 from bayesrule.priors import Prior
+from bayesrule.temperatures import Temperature
 
 DATA = "data"  # stands for held-out data that the user gave, which a file does not keep
 
@@ -31,7 +32,7 @@ class FitSettings:
     method: Method
     likelihood: Likelihood | None
     prior: Prior | None
-    temperature: float
+    temperature: float | Temperature
     epochs: int
     batch_size: int
     seed: int
@@ -64,6 +65,7 @@ class FitSettings:
             "method": methods.from_spec(state["method"]),
             "likelihood": likelihood and from_spec("likelihood", likelihood, likelihoods.AVAILABLE),
             "prior": prior and priors.from_spec(prior),
+            "temperature": temperatures.from_spec(state["temperature"]),
             "scaling": None if state["scaling"] is None else Scaling.from_state(state["scaling"]),
         }
         return cls(**{**state, **objects})
