@@ -95,13 +95,15 @@ class Method(Named, ABC):
     """A way to a posterior: a frozen dataclass of documented fields.
 
     ``least_steps``: of a fit whose length is left open. ``post_hoc``: whether it can take a trained module as it is,
-    ``epochs=0``. ``weighs``: whether it counts every example as often as its weight says, `Batch.weight`.
+    ``epochs=0``. ``variational``: whether it learns a q by E_q[−log p(D|w)] + η·KL(q‖p), which can collapse onto the
+    prior. ``weighs``: whether it counts every example as often as its weight says, `Batch.weight`.
     """
 
     summary: ClassVar[str]
     weighs: ClassVar[bool] = False
     least_steps: ClassVar[int] = 2000
     post_hoc: ClassVar[bool] = False
+    variational: ClassVar[bool] = False
 
     @abstractmethod
     def start(self, task: Task, plan: Plan, noise: Noise) -> Learner:

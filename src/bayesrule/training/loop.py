@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import platform
 import time
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -30,9 +31,10 @@ from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
 from bayesrule.temperatures import Tempering
-from bayesrule.training import belief, together
+from bayesrule.training import belief, collapse, together
 from bayesrule.training.alone import check_alone
 from bayesrule.training.callbacks import Callback, LazyLogs, Progress
+from bayesrule.training.collapse import Terms
 from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.holdout import mean_nll, with_held_out
 from bayesrule.training.past import continue_from
@@ -40,6 +42,7 @@ from bayesrule.training.progress import shown
 from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs
 
 START, ORDER, NOISE, END, HELD, SHARED, BELIEF = range(7)  # what a seed is for
+LONG_ENOUGH = 1000  # steps after which a q that is the prior has not just begun
 READ_EVERY = 1000  # steps after which logs on a device are read, however long the epoch
 
 
@@ -162,6 +165,7 @@ class Loop:
     rank: int
     count: int  # of processes
     settled: Tree | None  # how wide the prior is, where nobody said
+    first: Terms | None  # of the objective of a variational method, before the first step
     step: int = 0
     stop: bool = False
     unread: list[Logs] = field(default_factory=list)  # of the last steps, on the device still
@@ -214,7 +218,12 @@ class Loop:
         with seeds.untouched(task.device):
             noise.seed(mixed(seed, START), mixed(seed, START, 1 + rank))
             learner = settings.method.start(task, plan, noise)
-        return cls(task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many, settled)
+            first = None
+            if settings.method.variational and not task.prior.learnt:
+                first = collapse.terms(learner.posterior(), task.prior, collapse.some_of(task))
+        return cls(
+            task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many, settled, first
+        )
 
     def go(self) -> Posterior:
         """All epochs that are left, then the posterior."""
@@ -226,12 +235,25 @@ class Loop:
             while self.step < self.plan.steps and not (self.stop and self.step % self.plan.steps_per_epoch == 0):
                 self._epoch(self.step // self.plan.steps_per_epoch, termination)
             posterior = self._known(lambda: self.learner.conclude(self.held))
-        posterior = posterior.with_context(info=posterior.context.info | self._story())
+            diagnosis = self._diagnosis(posterior)
+        posterior = posterior.with_context(info=posterior.context.info | diagnosis | self._story())
         if self.folder is not None and not self.rank:
             self.folder.finish(posterior)
         if self.count > 1:
             processes.any_of(False)  # the others wait for the file: who returns from a fit finds it
         return posterior
+
+    def _diagnosis(self, posterior: Posterior) -> dict[str, Any]:
+        """Whether a variational q still listens to the data; a warning if it does not after a fit of usual length."""
+        if self.first is None:
+            return {}
+        batch, eta = collapse.some_of(self.task), self.task.temperature
+        found = collapse.diagnose(posterior, self.task.prior, batch, eta, self.task.data.total, self.first)
+        if found is None:
+            return {}
+        if found.collapsed and self.step >= LONG_ENOUGH and not self.rank:
+            warnings.warn(found.says, stacklevel=4)
+        return {"collapse": found.to_json()}
 
     def _epoch(self, epoch: int, termination: Termination | None) -> None:
         """What is left of one epoch."""
