@@ -62,7 +62,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         hidden: Sequence[int] = (64, 64),
         model: Model | None = None,
         prior: str | float | Prior | None = None,
-        temperature: Tempering = 1.0,
+        temperature: Tempering | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
         random_state: RandomState = None,
@@ -235,7 +235,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
         model: a network instead of `br.models.tabular` with ``hidden``: a ``torch.nn.Module``, or a function of the
             numbers of inputs and outputs that makes one; one output for each class.
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
-        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w), or `br.Cold` or `br.Balanced`.
+        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w), or as `br.fit` takes it.
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
             on.
@@ -266,7 +266,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
         hidden: Sequence[int] = (64, 64),
         model: Model | None = None,
         prior: str | float | Prior | None = None,
-        temperature: Tempering = 1.0,
+        temperature: Tempering | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
         random_state: RandomState = None,
@@ -337,7 +337,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         likelihood: ``"gaussian"``, noise that is learnt; ``"heteroscedastic"``, noise that depends on x; ``"student"``,
             ``"log-normal"``; ``"poisson"`` and ``"negative-binomial"``, for counts.
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
-        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w), or `br.Cold` or `br.Balanced`.
+        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w), or as `br.fit` takes it.
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
             on.
@@ -362,7 +362,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         model: Model | None = None,
         likelihood: str = "gaussian",
         prior: str | float | Prior | None = None,
-        temperature: Tempering = 1.0,
+        temperature: Tempering | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
         random_state: RandomState = None,

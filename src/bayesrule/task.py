@@ -97,12 +97,7 @@ class Task:
         untempered = cls(model, data, chosen, resolved, 1.0, autocast, belief, believed=prior is not None)
         if isinstance(asked, float):
             return replace(untempered, temperature=asked)
-        return replace(
-            untempered,
-            prior=asked.tempered(resolved),
-            temperature=asked.resolve(model, data.total),
-            tempering=asked,
-        )
+        return replace(untempered, tempering=asked).with_data(data)
 
     @property
     def weight(self) -> float:
@@ -162,21 +157,23 @@ class Task:
     @property
     def prior_power(self) -> float:
         """The power to which what is believed of the weights counts: 1/T for a cold posterior, one otherwise."""
-        return 1.0 if self.tempering is None else self.tempering.prior_power
+        return 1 / self.temperature if self.tempering is not None and self.tempering.tempers_prior else 1.0
 
     def with_prior(self, prior: Prior) -> Task:
         """The same task under another belief."""
         resolved = prior.resolve(self.model)
         if self.tempering is not None:
-            resolved = self.tempering.tempered(resolved)
+            resolved = self.tempering.tempered(resolved, self.temperature)
         return replace(self, prior=resolved, belief=prior, believed=True)
 
     def with_data(self, data: Data) -> Task:
         """The same task on other data, with the temperature that belongs to so many examples."""
-        temperature = self.temperature
-        if self.tempering is not None:
-            temperature = self.tempering.resolve(self.model, data.total)
-        return replace(self, data=data, temperature=temperature)
+        if self.tempering is None:
+            return replace(self, data=data)
+        assert self.belief is not None
+        temperature = self.tempering.resolve(self.model, data.total)
+        prior = self.tempering.tempered(self.belief.resolve(self.model), temperature)
+        return replace(self, data=data, temperature=temperature, prior=prior)
 
     def with_model(self, model: nn.Module) -> Task:
         """The same task from another start."""

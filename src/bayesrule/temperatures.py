@@ -7,6 +7,7 @@ by the size of the network:
 | --- | --- |
 | ``0.1`` | L^{10}·p(w) |
 | ``Cold(0.1)`` | (L·p(w))^{10} |
+| ``Cold()`` | (L·p(w))^{1/T}, T = examples/parameters, at most 1 |
 | ``Balanced(0.1)`` | L^{1/η}·p(w), η = 0.1·examples/parameters |
 """
 
@@ -33,14 +34,12 @@ class Temperature(Named, ABC):
     ``str(temperature)`` is how the command line spells it, and `choose` reads that.
     """
 
-    @property
-    def prior_power(self) -> float:
-        """The power to which the prior is taken in L^{1/η}·p^power."""
-        return 1.0
+    tempers_prior: ClassVar[bool] = False
+    """Whether the prior, too, counts to the power 1/η."""
 
-    def tempered(self, prior: Prior) -> Prior:
-        """p^power, of a prior that is bound to a model."""
-        return prior if self.prior_power == 1 else prior.tempered(1 / self.prior_power)
+    def tempered(self, prior: Prior, eta: float) -> Prior:
+        """The prior as it counts at η, of one that is bound to a model."""
+        return prior.tempered(eta) if self.tempers_prior and eta != 1 else prior
 
     @abstractmethod
     def resolve(self, model: nn.Module, examples: float) -> float:
@@ -64,33 +63,36 @@ class Cold(Temperature):
     """The cold posterior (L·p(w))^{1/T}: likelihood and prior are both tempered (Wenzel et al. 2020).
 
     The mode stays where it is at any T; below 1 the posterior is narrower around it. The prior N(m, σ²) becomes
-    N(m, T·σ²), and Laplace's of scale s one of scale T·s.
+    N(m, T·σ²), and Laplace's of scale s one of scale T·s. ``T``: None is p/N for p examples and N trainable parameters,
+    at most 1. It is the default of variational methods where the prior is left open, too: a mean-field q of a network
+    with more weights than examples is so wide at T = 1 that its predictions are far less sure than they could be.
 
     >>> Cold(0.5).resolve(nn.Linear(2, 1), examples=100), str(Cold(0.5))
     (0.5, 'cold:0.5')
+    >>> Cold().resolve(nn.Linear(99, 10), examples=100), Cold().resolve(nn.Linear(2, 1), examples=100)
+    (0.1, 1.0)
     """
 
     name: ClassVar[str] = "cold"
-    T: float
+    tempers_prior: ClassVar[bool] = True
+    T: float | None = None
 
     def __post_init__(self) -> None:
-        _check_positive("T", self.T)
+        if self.T is not None:
+            _check_positive("T", self.T)
 
     def __str__(self) -> str:
-        return f"cold:{self.T:g}"
-
-    @property
-    def prior_power(self) -> float:
-        """1/T."""
-        return 1 / self.T
+        return "cold" if self.T is None else f"cold:{self.T:g}"
 
     def resolve(self, model: nn.Module, examples: float) -> float:
         """T: the likelihood counts to the power 1/T."""
-        return self.T
+        return min(1.0, examples / parameters(model)) if self.T is None else self.T
 
     def says(self, model: nn.Module, examples: float) -> str:
         """Which powers."""
-        return f"cold posterior: likelihood and prior both to the power 1/T = {1 / self.T:g}"
+        T = self.resolve(model, examples)
+        sizes = f", {examples:g} examples for {parameters(model)} parameters" if self.T is None else ""
+        return f"cold posterior: likelihood and prior both to the power 1/T = {1 / T:.4g}{sizes}"
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Balanced(Temperature):
         """N of a network."""
         if self.count == "neurons":
             return hidden_neurons(model)
-        return sum(w.numel() for w in modules.parameters(model).values())
+        return parameters(model)
 
     def resolve(self, model: nn.Module, examples: float) -> float:
         """τ·p/N."""
@@ -162,6 +164,11 @@ def from_spec(spec: Any) -> float | Temperature:
     if isinstance(spec, dict):
         return naming.from_spec("temperature", spec, AVAILABLE)
     return choose(spec)
+
+
+def parameters(model: nn.Module) -> int:
+    """How many numbers of a network are learnt."""
+    return sum(w.numel() for w in modules.parameters(model).values())
 
 
 def hidden_neurons(model: nn.Module) -> int:
@@ -201,8 +208,8 @@ def _read(text: str) -> float | Temperature:
             if "must be" in str(error):
                 raise
             raise unknown("temperature", text, (*AVAILABLE, "a number")) from None
-    if name == "cold" and len(values) == 1:
-        return Cold(_number(text, values[0]))
+    if name == "cold" and len(values) <= 1:
+        return Cold(*[_number(text, value) for value in values])
     if name == "balanced" and len(values) <= 2:
         fields: dict[str, Any] = {}
         if values:
@@ -210,7 +217,7 @@ def _read(text: str) -> float | Temperature:
         if values[1:]:
             fields["count"] = values[1]
         return Balanced(**fields)
-    raise ValueError(f"temperature must be a number, cold:T, balanced:TAU or balanced:TAU:COUNT, not {text!r}")
+    raise ValueError(f"temperature must be a number, cold, cold:T, balanced:TAU or balanced:TAU:COUNT, not {text!r}")
 
 
 def _number(text: str, value: str) -> float:

@@ -37,7 +37,7 @@ class RunSettings:
     set: tuple[str, ...] = ()
     likelihood: str | None = None
     prior: str | None = None
-    temperature: float | str = 1.0
+    temperature: float | str | None = None
     epochs: int | None = None
     batch_size: int | None = None
     hidden: tuple[int, ...] | None = None
@@ -163,7 +163,7 @@ def about_training(parser: argparse.ArgumentParser) -> None:
     about_effort(parser)
     _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (8 to 32; 128 or 512 of many rows)")
     _option(parser, "--likelihood", metavar="NAME", help="p(y|f): categorical, gaussian, …; fit: auto for numbers")
-    help = "below 1 the prior counts less (1); cold:T tempers it too; balanced:TAU is TAU·examples/parameters"
+    help = "below 1 the prior counts less (1; variational methods: cold); cold:T tempers it too; balanced:TAU"
     _option(parser, "--prior", metavar="SCALE", help="a standard deviation of weights, or fan-in, glorot, kaiming")
     _option(parser, "--temperature", type=_temperature, metavar="T", help=help)
     _option(parser, "--set", action="append", metavar="FIELD=VALUE", help="a field of the method, such as rank=10")

@@ -73,4 +73,4 @@ def _prior(posterior: Posterior, given: Prior | None) -> Prior:
         return prior
     named = temperatures.from_spec({"name": tempering["name"], "fields": tempering["fields"]})
     assert isinstance(named, temperatures.Temperature)
-    return named.tempered(prior)
+    return named.tempered(prior, posterior.info["temperature"])

@@ -126,6 +126,12 @@ def check_weighted(method: Method) -> None:
             check_weighted(inner)
 
 
+def is_variational(method: Method) -> bool:
+    """Whether a method, or one within it, learns a q by its divergence from the prior."""
+    inner = [getattr(method, part.name) for part in dataclasses.fields(method)]  # type: ignore[arg-type]
+    return method.variational or any(is_variational(part) for part in inner if isinstance(part, Method))
+
+
 def context(task: Task, likelihood: Likelihood, **diagnostics: Any) -> Context:
     """What the task hands on to a posterior, and what the method has found: ``posterior.info["diagnostics"]``."""
     info = {"diagnostics": diagnostics} if diagnostics else {}

@@ -42,7 +42,7 @@ class SweepJob:
     space: Space
     likelihood: Likelihood | None
     prior: Prior | None
-    temperature: float | Temperature
+    temperature: float | Temperature | None
     epochs: int | None
     batch_size: int | None
     seed: int
@@ -67,7 +67,7 @@ class SweepJob:
             "seed": _words(self.seed),
         }
 
-    def temperature_of(self, candidate: Candidate) -> float | Temperature:
+    def temperature_of(self, candidate: Candidate) -> float | Temperature | None:
         """The candidate's, if the space has one, or that of all trials."""
         return candidate.fit.get("temperature", self.temperature)
 

@@ -25,7 +25,7 @@ class Trial:
     number: int
     settings: dict[str, Value]
     method: Method
-    temperature: float | Temperature
+    temperature: float | Temperature | None
     assignments: dict[str, Any]
     seed: int
     nll: float

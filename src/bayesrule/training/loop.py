@@ -39,7 +39,7 @@ from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.holdout import mean_nll, with_held_out
 from bayesrule.training.past import continue_from
 from bayesrule.training.progress import shown
-from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs
+from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs, default_temperature
 
 START, ORDER, NOISE, END, HELD, SHARED, BELIEF = range(7)  # what a seed is for
 LONG_ENOUGH = 1000  # steps after which a q that is the prior has not just begun
@@ -57,7 +57,7 @@ def fit(
     method: str | Method = "ensemble",
     likelihood: str | Likelihood | None = None,
     prior: str | float | Prior | Posterior | None = None,
-    temperature: Tempering = 1.0,
+    temperature: Tempering | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     seed: int = 0,
@@ -84,7 +84,8 @@ def fit(
             its likelihood, with the noise it has, and its scaling of inputs and targets.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w), or by name: ``br.Cold(T)`` tempers the prior
             too, ``br.Balanced(tau)`` sets η by the size of the network; ``posterior.info["tempering"]`` says what it
-            came to.
+            came to. None: 1, but ``br.Cold()`` for variational methods whose prior is left open, and what it was for
+            a posterior that is the prior.
         epochs: passes over the data; None: enough for 2000 steps, 4000 of variational methods, and at least 10, and of
             few data point methods go on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is
             trained already, and taken as it is.
@@ -110,13 +111,15 @@ def fit(
         try:
             data = as_data(train)
             scaling = None
+            chosen = naming.choose("method", method, methods.AVAILABLE, Method)
+            if temperature is None:
+                temperature = default_temperature(chosen, prior)
             if isinstance(prior, Posterior):
                 model, data, likelihood, prior = continue_from(prior, model, data, likelihood)
                 scaling = data.scaling
             if batch_size is None:
                 batch_size = default_batch_size(data.n)
             to_convergence = epochs is None
-            chosen = naming.choose("method", method, methods.AVAILABLE, Method)
             if epochs is None:
                 epochs = default_epochs(data.steps(batch_size), chosen.least_steps)
             settings = FitSettings(
