@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -159,7 +160,7 @@ def _chance(curve: list[dict[str, Any]]) -> Claim:
 def _falls(curve: list[dict[str, Any]]) -> Claim:
     inside = [row["confidence"] for row in curve]
     outside = [row["confidence_outside"] for row in curve]
-    falls = all(a > b for a, b in zip(inside, inside[1:], strict=False))
+    falls = all(a > b for a, b in pairwise(inside))
     below = all(row["confidence_outside"] < row["confidence"] for row in curve if row["tau"] <= 1)
     return Claim(
         SOURCE,
@@ -195,8 +196,8 @@ def _notes(setting: Setting, others: list[dict[str, Any]]) -> tuple[str, ...]:
         return ("On digits: 100 neurons, 7400 weights, 1438 examples. The authors' curve is of MNIST: --full.",)
     told = ", ".join(f"{row['accuracy']:.3f} (τ = {row['tau']:g})" for row in others)
     return (
-        f"{EPOCHS[True]} epochs at a rate of {RATE:g} that falls to zero, where the authors train 200 at 0.001; closed-form "
-        "divergence and deviations that start at 0.02, where they sample it and start at 0.0001. One seed.",
+        f"{EPOCHS[True]} epochs at a rate of {RATE:g} that falls to zero, where the authors train 200 at 0.001; a divergence "
+        "in closed form, and deviations that start at 0.02, where they sample it and start at 0.0001. One seed.",
         "NLL is the authors': E_q of the cross entropy. `nll` in the data is that of the mean prediction.",
         f"With the slides' prior, variance 1/5 instead of deviation 1/5, accuracies are {told}.",
     )
