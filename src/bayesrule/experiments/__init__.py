@@ -32,7 +32,7 @@ from bayesrule.experiments.book import (
 from bayesrule.experiments.figures import png
 from bayesrule.experiments.gaussian import sigma_pull
 from bayesrule.experiments.laplace import laplace_structures
-from bayesrule.experiments.mean_field import temperature_mnist
+from bayesrule.experiments.mean_field import collapse, limit_functional, temperature_mnist
 from bayesrule.experiments.penalties import penalty_table, prior_gallery
 from bayesrule.experiments.principles import (
     dnn2gp_kernels,
@@ -46,6 +46,7 @@ from bayesrule.experiments.principles import (
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "adam-landscape": adam_landscape.run,
     "and-perceptron": and_perceptron.run,
+    "collapse": collapse.run,
     "dnn2gp-kernels": dnn2gp_kernels.run,
     "dnn2gp-regression": dnn2gp_regression.run,
     "dnn2gp-tuning": dnn2gp_tuning.run,
@@ -55,6 +56,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "kl-weights": kl_weights.run,
     "laplace-structures": laplace_structures.run,
     "learning-rule": learning_rule.run,
+    "limit-functional": limit_functional.run,
     "lr-schedules": lr_schedules.run,
     "mean-and-sigma-groups": groups.run,
     "noise-confidence": noise_confidence.run,

@@ -196,8 +196,8 @@ def _notes(setting: Setting, others: list[dict[str, Any]]) -> tuple[str, ...]:
         return ("On digits: 100 neurons, 7400 weights, 1438 examples. The authors' curve is of MNIST: --full.",)
     told = ", ".join(f"{row['accuracy']:.3f} (τ = {row['tau']:g})" for row in others)
     return (
-        f"{EPOCHS[True]} epochs at a rate of {RATE:g} that falls to zero, where the authors train 200 at 0.001; a divergence "
-        "in closed form, and deviations that start at 0.02, where they sample it and start at 0.0001. One seed.",
+        f"{EPOCHS[True]} epochs at a rate of {RATE:g} that falls to zero, where the authors train 200 at 0.001; the "
+        "divergence in closed form, and deviations from 0.02 on, where they sample it and start at 0.0001. One seed.",
         "NLL is the authors': E_q of the cross entropy. `nll` in the data is that of the mean prediction.",
         f"With the slides' prior, variance 1/5 instead of deviation 1/5, accuracies are {told}.",
     )
