@@ -188,7 +188,8 @@ def _divergence(posterior: Posterior, prior: Prior) -> float | None:
     """KL(q‖p) of the product of q's marginals."""
     if not isinstance(posterior, Gaussian) or set(posterior.mean) != set(modules.parameters(posterior.context.model)):
         return None
-    mean, std = modules.flatten(posterior.mean), modules.flatten(posterior.std)
+    # in double precision: next to the prior it is a small difference of large sums
+    mean, std = modules.flatten(posterior.mean).double(), modules.flatten(posterior.std).double()
     found = prior.divergence(mean, std, posterior.mean)
     return None if found is None else float(found)
 

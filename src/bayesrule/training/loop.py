@@ -140,6 +140,8 @@ def fit(
             if progress:
                 callbacks = [*callbacks, stack.enter_context(shown(settings.method.name))]
             run = Loop.create(model, data, settings, val, callbacks, folder)
+            if progress and run.task.tempering is not None:
+                processes.say(f"temperature: {run.task.tempering.says(run.task.model, run.task.data.total)}")
             if folder is not None and not processes.rank():
                 stack.enter_context(folder.held())
                 folder.claim()
