@@ -120,6 +120,18 @@ def test_a_collapsed_fit_is_told_from_a_balanced_one_at_all_widths(width, method
     check_both(width, method, epochs=150, seed=seed)
 
 
+def test_data_that_say_little_are_no_collapse():
+    """Neither noise nor a weak signal: a fit that has little to learn is not at the prior with nearly all weights."""
+    for strength in (0.0, 0.3):
+        generator = torch.Generator().manual_seed(1)
+        x = torch.randn(300, 5, generator=generator)
+        y = strength * x[:, 0] + torch.randn(300, generator=generator)
+        torch.manual_seed(0)
+        model = br.models.mlp(5, 1, (50,))
+        posterior = br.fit(model, br.data.standardize((x, y)), "ivon", prior="fan-in", epochs=20)
+        assert not br.evaluate.collapse(posterior).collapsed
+
+
 def test_a_short_fit_is_not_warned_of():
     found = br.evaluate.collapse(fitted(50, "bbb", br.Balanced(COLLAPSED), epochs=2))
     assert not found.collapsed

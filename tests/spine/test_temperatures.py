@@ -10,7 +10,7 @@ from torch import nn
 import bayesrule as br
 from bayesrule import cli, modules, temperatures
 from bayesrule.estimators import BayesianClassifier
-from bayesrule.methods import BBB, IVON, MAP, Laplace
+from bayesrule.methods import BBB, IVON, MAP, Ensemble, Laplace
 from bayesrule.training import Folder, belief
 
 DOUBLE = torch.float64
@@ -170,7 +170,7 @@ def test_the_command_line_takes_temperatures_by_name(tmp_path, capsys):
     assert cli.main([*line.split(), "balanced:0.5", "--out", str(tmp_path / "run")]) == 0
     assert json.loads((tmp_path / "run/run.json").read_text())["settings"]["temperature"] == "balanced:0.5"
     assert br.load_run(tmp_path / "run").posterior.info["tempering"]["fields"] == {"tau": 0.5, "count": "parameters"}
-    for wrong, says in {"cold:0": "T must be positive", "warm:1": "unknown temperature", "cold": "cold:T"}.items():
+    for wrong, says in {"cold:0": "T must be positive", "warm:1": "unknown temperature", "cold:1:2": "cold:T"}.items():
         assert cli.main([*line.split(), wrong]) != 0
         assert says in capsys.readouterr().err
 
@@ -208,3 +208,43 @@ def test_bad_temperatures(ask, says):
 def test_a_temperature_of_another_type():
     with pytest.raises(TypeError, match=r"temperature must be a positive number, br.Cold\(T\) or .*, not list"):
         br.Task.create(mlp(), (X, Y), temperature=[1.0])
+
+
+def test_cold_by_the_size_of_the_network():
+    """T = p/N, at most 1, of the examples that are trained on; the prior is tempered by the same T."""
+    few, many = linear_data(2), linear_data(40)
+    assert br.Cold().resolve(nn.Linear(3, 1), 2) == 0.5
+    assert br.Task.create(nn.Linear(3, 1).double(), many, temperature=br.Cold()).temperature == 1
+    task = br.Task.create(nn.Linear(3, 1).double(), few, prior=2.0, temperature="cold")
+    at = {"weight": torch.ones(1, 3, dtype=DOUBLE), "bias": torch.ones(1, dtype=DOUBLE)}
+    centre = {name: torch.zeros_like(w) for name, w in at.items()}
+    # −log N(1; 0, T·2²) + log N(0; 0, T·2²) = 1/(2·T·2²) of each of four weights, T = 1/2
+    assert float(task.prior.log_prob(centre) - task.prior.log_prob(at)) == pytest.approx(4 / (2 * 0.5 * 4))
+    smaller = task.with_data(task.data.take(torch.arange(1)))
+    assert smaller.temperature == 0.25
+    assert float(smaller.prior.log_prob(centre) - smaller.prior.log_prob(at)) == pytest.approx(4 / (2 * 0.25 * 4))
+
+
+@pytest.mark.parametrize("method", ["bbb", "ivon", "vogn", "von", "vadam"])
+def test_a_variational_fit_is_cold_where_prior_and_temperature_are_left_open(method):
+    network = mlp()
+    weights = sum(w.numel() for w in network.parameters())
+    few = (X[: weights // 2], Y[: weights // 2])
+    fitted = br.fit(network, few, method, epochs=1)
+    assert fitted.info["temperature"] == pytest.approx(len(few[1]) / weights)
+    assert f"{weights} parameters" in fitted.info["tempering"]["says"]
+    assert br.fit(network, few, method, prior=1.0, epochs=1).info["temperature"] == 1
+    assert br.fit(network, few, method, temperature=1.0, epochs=1).info["temperature"] == 1
+
+
+def test_methods_that_are_not_variational_stay_at_one():
+    for method in ("map", "laplace", Ensemble(2), "swag", "ogn"):
+        assert br.fit(mlp(), (X[:20], Y[:20]), method, epochs=1).info["temperature"] == 1
+    assert br.fit(mlp(), (X[:20], Y[:20]), Ensemble(2, IVON()), epochs=1).info["temperature"] < 1
+
+
+def test_an_example_counts_what_it_counted_in_the_posterior_that_is_the_prior():
+    first = br.fit(mlp(), (X[:20], Y[:20]), "ivon", epochs=1)
+    second = br.fit(mlp(), (X[20:40], Y[20:40]), "bbb", prior=first, epochs=1)
+    assert second.info["temperature"] == first.info["temperature"] < 1
+    assert br.fit(mlp(), (X[20:40], Y[20:40]), "bbb", prior=first, temperature=1.0, epochs=1).info["temperature"] == 1

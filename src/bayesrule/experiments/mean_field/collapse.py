@@ -169,7 +169,8 @@ def _draw(figure: Figure, bayes: list[dict[str, Any]], balanced: list[dict[str, 
     each.legend()
     x, y = data(bayes[0]["seed"])
     curves.plot(x[:, 0], y, ".", color="0.6", label="data")
-    for row, label in ((bayes[0], BAYES), (bayes[-1], BAYES), (balanced[-1], BALANCED)):
-        curves.plot(x[:, 0], row["predicted"], label=f"{label}, N = {row['neurons']}")
+    # the last one dashed: it is the same as the second
+    for row, label, style in ((bayes[-1], BAYES, "-"), (balanced[-1], BALANCED, "-"), (bayes[0], BAYES, "k--")):
+        curves.plot(x[:, 0], row["predicted"], style, label=f"{label}, N = {row['neurons']}")
     curves.set(xlabel="x", title="E f(x) under q*")
     curves.legend()
