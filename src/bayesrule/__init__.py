@@ -39,6 +39,7 @@ try:
     from bayesrule.evaluate import evaluate
     from bayesrule.posteriors import load
     from bayesrule.task import Task
+    from bayesrule.temperatures import Balanced, Cold
     from bayesrule.training import fit, resume
 finally:
     if _collecting:
@@ -46,12 +47,12 @@ finally:
 
 # Rooms that no fit enters: each is loaded when it is first used, so that `import bayesrule` stays quick.
 if TYPE_CHECKING:
-    from bayesrule import families, gp, penalties, rule
+    from bayesrule import families, gp, mean_field, penalties, rule
     from bayesrule.cli.loaded import load_run
 else:
 
     def __getattr__(name: str) -> Any:
-        if name in ("families", "gp", "penalties", "rule"):
+        if name in ("families", "gp", "mean_field", "penalties", "rule"):
             return importlib.import_module(f"bayesrule.{name}")
         if name == "load_run":
             return importlib.import_module("bayesrule.cli.loaded").load_run
@@ -62,6 +63,8 @@ else:
 
 
 __all__ = [
+    "Balanced",
+    "Cold",
     "Task",
     "curvature",
     "data",
@@ -72,6 +75,7 @@ __all__ = [
     "likelihoods",
     "load",
     "load_run",
+    "mean_field",
     "methods",
     "models",
     "nn",

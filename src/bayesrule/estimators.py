@@ -23,7 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from bayesrule import files, methods, modules, priors
+from bayesrule import files, methods, modules, priors, temperatures
 from bayesrule.data import Arrays, standardize
 from bayesrule.files import FileError, Tree
 from bayesrule.likelihoods import AVAILABLE
@@ -34,6 +34,7 @@ from bayesrule.posteriors import Posterior, from_tree
 from bayesrule.predictions import Prediction
 from bayesrule.priors import Prior
 from bayesrule.task import Task
+from bayesrule.temperatures import Tempering
 from bayesrule.training import fit
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         hidden: Sequence[int] = (64, 64),
         model: Model | None = None,
         prior: str | float | Prior | None = None,
-        temperature: float = 1.0,
+        temperature: Tempering | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
         random_state: RandomState = None,
@@ -128,7 +129,11 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
         if tree["own_model"] and model is None:
             raise FileError(f"{path}: was fitted with a model of yours, whose code no file holds: load(path, model)")
         params = tree["params"]
-        for name, read in (("method", methods.from_spec), ("prior", priors.from_spec)):
+        for name, read in (
+            ("method", methods.from_spec),
+            ("prior", priors.from_spec),
+            ("temperature", temperatures.from_spec),
+        ):
             if isinstance(params[name], dict):
                 params[name] = read(params[name])
         estimator = cls(**params, model=model)
@@ -230,7 +235,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
         model: a network instead of `br.models.tabular` with ``hidden``: a ``torch.nn.Module``, or a function of the
             numbers of inputs and outputs that makes one; one output for each class.
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
-        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
+        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w), or as `br.fit` takes it.
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
             on.
@@ -261,7 +266,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
         hidden: Sequence[int] = (64, 64),
         model: Model | None = None,
         prior: str | float | Prior | None = None,
-        temperature: float = 1.0,
+        temperature: Tempering | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
         random_state: RandomState = None,
@@ -332,7 +337,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         likelihood: ``"gaussian"``, noise that is learnt; ``"heteroscedastic"``, noise that depends on x; ``"student"``,
             ``"log-normal"``; ``"poisson"`` and ``"negative-binomial"``, for counts.
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None for the default.
-        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
+        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w), or as `br.fit` takes it.
         epochs: passes over the data; None: enough for 2000 steps, and at least 10.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
             on.
@@ -357,7 +362,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         model: Model | None = None,
         likelihood: str = "gaussian",
         prior: str | float | Prior | None = None,
-        temperature: float = 1.0,
+        temperature: Tempering | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
         random_state: RandomState = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule import likelihoods, modules, priors, seeds
+from bayesrule import likelihoods, modules, priors, seeds, temperatures
 from bayesrule.data import Arrays, Batch, Data, Inputs, as_data, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.priors import Prior
+from bayesrule.temperatures import Temperature, Tempering
 
 FEW = 30  # a mean count above which Poisson's noise is as good as normal
 
@@ -29,7 +29,8 @@ class Task:
     of weight w counts as w of them: −log p(y|f) is multiplied by w, and N is the sum of the weights.
 
     ``prior`` is bound to the model, ``belief`` is the one that it was made of, and ``believed`` whether the user has
-    said so, rather than left it open. ``autocast``: of forward passes.
+    said so, rather than left it open. ``autocast``: of forward passes. ``tempering``: what ``temperature`` is η of, if
+    it was asked for by name; a cold posterior's has tempered ``prior`` too.
     """
 
     model: nn.Module
@@ -40,6 +41,7 @@ class Task:
     autocast: str | None = None
     belief: Prior | None = None
     believed: bool = False
+    tempering: Temperature | None = None
 
     @classmethod
     def create(
@@ -48,7 +50,7 @@ class Task:
         train: Any,
         likelihood: str | Likelihood | None = None,
         prior: str | float | Prior | None = None,
-        temperature: float = 1.0,
+        temperature: Tempering = 1.0,
         autocast: str | None = None,
     ) -> Task:
         """A task from what users have. The model is copied; everything is checked before any training.
@@ -59,8 +61,7 @@ class Task:
         """
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise ValueError(f"temperature must be positive and finite, not {temperature}")
+        asked = temperatures.choose(temperature)
         if autocast not in (None, "bfloat16"):
             raise ValueError(f"autocast must be 'bfloat16', or None for the model's own dtype, not {autocast!r}")
         modules.check(model)
@@ -93,7 +94,10 @@ class Task:
             _advise_logits(outputs)
         belief = priors.Gaussian(chosen.prior_scale) if prior is None else priors.choose(prior)
         resolved = belief.resolve(model)
-        return cls(model, data, chosen, resolved, temperature, autocast, belief, believed=prior is not None)
+        untempered = cls(model, data, chosen, resolved, 1.0, autocast, belief, believed=prior is not None)
+        if isinstance(asked, float):
+            return replace(untempered, temperature=asked)
+        return replace(untempered, tempering=asked).with_data(data)
 
     @property
     def weight(self) -> float:
@@ -150,9 +154,26 @@ class Task:
         loss = nll + penalty
         return loss, {"loss": loss.detach(), "nll": nll.detach(), "penalty": penalty.detach()}
 
+    @property
+    def prior_power(self) -> float:
+        """The power to which what is believed of the weights counts: 1/T for a cold posterior, one otherwise."""
+        return 1 / self.temperature if self.tempering is not None and self.tempering.tempers_prior else 1.0
+
     def with_prior(self, prior: Prior) -> Task:
         """The same task under another belief."""
-        return replace(self, prior=prior.resolve(self.model), belief=prior, believed=True)
+        resolved = prior.resolve(self.model)
+        if self.tempering is not None:
+            resolved = self.tempering.tempered(resolved, self.temperature)
+        return replace(self, prior=resolved, belief=prior, believed=True)
+
+    def with_data(self, data: Data) -> Task:
+        """The same task on other data, with the temperature that belongs to so many examples."""
+        if self.tempering is None:
+            return replace(self, data=data)
+        assert self.belief is not None
+        temperature = self.tempering.resolve(self.model, data.total)
+        prior = self.tempering.tempered(self.belief.resolve(self.model), temperature)
+        return replace(self, data=data, temperature=temperature, prior=prior)
 
     def with_model(self, model: nn.Module) -> Task:
         """The same task from another start."""

@@ -8,6 +8,7 @@ import pytest
 
 from bayesrule.experiments.book import group_plateau, groups, kl_weights, path_derivative
 from bayesrule.experiments.laplace import laplace_structures
+from bayesrule.experiments.mean_field import collapse, limit_functional, temperature_mnist
 from bayesrule.experiments.penalties import penalty_table
 from bayesrule.experiments.principles import dnn2gp_kernels
 from bayesrule.experiments.trials import Outcome
@@ -54,7 +55,32 @@ def of_kernels(data):
     return dnn2gp_kernels._claims(data["kernels"], dnn2gp_kernels.QUICK[0])
 
 
+def of_collapse(data):
+    bayes, balanced = data["fits"][::2], data["fits"][1::2]
+    judges = collapse._collapse(bayes), collapse._rate(bayes), collapse._kept(balanced)
+    return [*judges, collapse._ignored(bayes, balanced)]
+
+
+def of_limit_functional(data):
+    found = []
+    for name in limit_functional.LIKELIHOODS:
+        own = [row for row in data["gaps"] if row["likelihood"] == name]
+        found += [limit_functional._claim(own, name, "neurons", -1), limit_functional._bound(own, name)]
+        found.append(limit_functional._claim(own, name, "examples", 1))
+    return found
+
+
+def of_temperature_mnist(data):
+    curve, every = data["curve"], [*data["curve"], *data["other_seeds"]]
+    found = [temperature_mnist._beside(every, tau) for tau in temperature_mnist.COMPARED]
+    judges = temperature_mnist._best, temperature_mnist._chance, temperature_mnist._falls, temperature_mnist._told
+    return [*found, *(judge(curve) for judge in judges)]
+
+
 JUDGED = {
+    "collapse": of_collapse,
+    "limit-functional": of_limit_functional,
+    "temperature-mnist": of_temperature_mnist,
     "dnn2gp-kernels": of_kernels,
     "path-derivative": of_path_derivative,
     "kl-weights": of_kl_weights,

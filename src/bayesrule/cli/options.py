@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
+from bayesrule import temperatures
 from bayesrule.data import NAMES, TABLES, Kind
 from bayesrule.data.reading import ending
 from bayesrule.files import FileError
@@ -36,7 +37,7 @@ class RunSettings:
     set: tuple[str, ...] = ()
     likelihood: str | None = None
     prior: str | None = None
-    temperature: float = 1.0
+    temperature: float | str | None = None
     epochs: int | None = None
     batch_size: int | None = None
     hidden: tuple[int, ...] | None = None
@@ -162,8 +163,9 @@ def about_training(parser: argparse.ArgumentParser) -> None:
     about_effort(parser)
     _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (8 to 32; 128 or 512 of many rows)")
     _option(parser, "--likelihood", metavar="NAME", help="p(y|f): categorical, gaussian, …; fit: auto for numbers")
+    help = "below 1 the prior counts less (1; variational methods: cold); cold:T tempers it too; balanced:TAU"
     _option(parser, "--prior", metavar="SCALE", help="a standard deviation of weights, or fan-in, glorot, kaiming")
-    _option(parser, "--temperature", type=float, metavar="T", help="below 1 the prior counts less (1)")
+    _option(parser, "--temperature", type=_temperature, metavar="T", help=help)
     _option(parser, "--set", action="append", metavar="FIELD=VALUE", help="a field of the method, such as rank=10")
 
 
@@ -205,6 +207,15 @@ def _columns(text: str) -> tuple[str, ...]:
     """Names between commas; one that has a comma itself stands in quotes."""
     names = next(csv.reader([text], skipinitialspace=True), [])
     return tuple(name.strip() for name in names if name.strip())
+
+
+def _temperature(text: str) -> float | str:
+    """A number, or a name with its numbers as it was typed, if there is such a temperature."""
+    try:
+        chosen = temperatures.choose(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return chosen if isinstance(chosen, float) else text
 
 
 def _separator(text: str) -> str:

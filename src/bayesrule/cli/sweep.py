@@ -247,7 +247,7 @@ def fit_command(settings: RunSettings, trial: Trial) -> str:
     """The command line that trains with the settings of a trial.
 
     >>> from bayesrule.methods import MAP
-    >>> trial = Trial(0, {}, MAP(0.5), 1.0, {"lr": 0.5}, 0, 0.1, {}, 1.0)
+    >>> trial = Trial(0, {}, MAP(0.5), None, {"lr": 0.5}, 0, 0.1, {}, 1.0)
     >>> fit_command(RunSettings("moons", method="map", epochs=5), trial)
     'bayesrule fit moons --method map --epochs 5 --set lr=0.5'
     """
@@ -261,7 +261,7 @@ def fit_command(settings: RunSettings, trial: Trial) -> str:
         if field.name in ("data", "method", "set", "temperature") or value == field.default:
             continue
         words += [f"--{field.name.replace('_', '-')}", _text(value)]
-    if trial.temperature != 1:
+    if trial.temperature is not None:
         words += ["--temperature", _text(trial.temperature)]
     for assignment in (*settings.set, *_sets(trial)):
         words += ["--set", assignment]

@@ -1,17 +1,22 @@
 """How good predictions are: scores with bootstrap intervals, and curves for pictures."""
 
+from bayesrule.evaluate.agreement import agreement
 from bayesrule.evaluate.baselines import Baseline, baselines
+from bayesrule.evaluate.collapse import collapse
 from bayesrule.evaluate.curves import quantile_calibration, reliability, risk_coverage
 from bayesrule.evaluate.null import Null
-from bayesrule.evaluate.score import evaluate, score
+from bayesrule.evaluate.score import score
 from bayesrule.evaluate.scores import Scores
+from bayesrule.evaluate.verb import evaluate
 from bayesrule.evaluate.weighted import flat, risk_curve
 
 __all__ = [
     "Baseline",
     "Null",
     "Scores",
+    "agreement",
     "baselines",
+    "collapse",
     "evaluate",
     "flat",
     "quantile_calibration",

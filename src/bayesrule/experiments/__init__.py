@@ -4,6 +4,7 @@
 ``book``          Book 2020, Training Bayesian neural networks
 ``gaussian``      Romijnders, Approximating the parameter posterior
 ``laplace``       Immer et al. 2021 and Daxberger et al. 2021, Laplace's method
+``mean_field``    Huix et al. 2022, inference of overparameterized networks
 ``penalties``     Wolinski, Charpiat and Ollivier, penalties as priors
 ``principles``    Khan, Deep learning with Bayesian principles
 ================  =============================================================
@@ -31,6 +32,7 @@ from bayesrule.experiments.book import (
 from bayesrule.experiments.figures import png
 from bayesrule.experiments.gaussian import sigma_pull
 from bayesrule.experiments.laplace import laplace_structures
+from bayesrule.experiments.mean_field import collapse, limit_functional, temperature_mnist
 from bayesrule.experiments.penalties import penalty_table, prior_gallery
 from bayesrule.experiments.principles import (
     dnn2gp_kernels,
@@ -44,6 +46,7 @@ from bayesrule.experiments.principles import (
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "adam-landscape": adam_landscape.run,
     "and-perceptron": and_perceptron.run,
+    "collapse": collapse.run,
     "dnn2gp-kernels": dnn2gp_kernels.run,
     "dnn2gp-regression": dnn2gp_regression.run,
     "dnn2gp-tuning": dnn2gp_tuning.run,
@@ -53,6 +56,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "kl-weights": kl_weights.run,
     "laplace-structures": laplace_structures.run,
     "learning-rule": learning_rule.run,
+    "limit-functional": limit_functional.run,
     "lr-schedules": lr_schedules.run,
     "mean-and-sigma-groups": groups.run,
     "noise-confidence": noise_confidence.run,
@@ -63,6 +67,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "relevance": relevance.run,
     "sgd-landscape": sgd_landscape.run,
     "sigma-pull": sigma_pull.run,
+    "temperature-mnist": temperature_mnist.run,
 }
 
 

@@ -12,6 +12,7 @@ from bayesrule.curvature import Subset
 from bayesrule.gp.network import Solve, from_network
 from bayesrule.likelihoods import Likelihood
 from bayesrule.priors import Prior
+from bayesrule.temperatures import Tempering
 
 
 def iterate(
@@ -19,7 +20,7 @@ def iterate(
     train: Any,
     likelihood: str | Likelihood | None = None,
     prior: str | float | Prior | None = None,
-    temperature: float = 1.0,
+    temperature: Tempering = 1.0,
     subset: Subset = "all",
     solve: Solve = "auto",
 ) -> nn.Module:

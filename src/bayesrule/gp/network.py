@@ -24,6 +24,7 @@ from bayesrule.predictions import Prediction
 from bayesrule.priors import Prior
 from bayesrule.structures import Diagonal
 from bayesrule.task import Task
+from bayesrule.temperatures import Tempering
 
 Solve = Literal["auto", "primal", "dual"]
 SOLVES: tuple[str, ...] = get_args(Solve)
@@ -34,7 +35,7 @@ def from_network(
     train: Any,
     likelihood: str | Likelihood | None = None,
     prior: str | float | Prior | None = None,
-    temperature: float = 1.0,
+    temperature: Tempering = 1.0,
     subset: Subset = "all",
     solve: Solve = "auto",
 ) -> NetworkGP:

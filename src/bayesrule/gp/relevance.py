@@ -13,6 +13,7 @@ from bayesrule.gp.network import from_network
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import unknown
 from bayesrule.priors import Prior
+from bayesrule.temperatures import Tempering
 
 Method = Literal["hessian", "leverage"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -46,7 +47,7 @@ def relevance(
     likelihood: str | Likelihood | None = None,
     prior: str | float | Prior | None = None,
     method: Method = "hessian",
-    temperature: float = 1.0,
+    temperature: Tempering = 1.0,
     subset: Subset = "all",
 ) -> Relevance:
     """How much each training example holds a trained network where it is.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bayesrule import naming, optim
 from bayesrule.methods.auto import Auto
-from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, check_weighted
+from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, check_weighted, is_variational
 from bayesrule.methods.bbb import BBB
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.ensemble import DropoutEnsemble, Ensemble
@@ -88,5 +88,6 @@ __all__ = [
     "check_weighted",
     "choose",
     "from_spec",
+    "is_variational",
     "type_of",
 ]

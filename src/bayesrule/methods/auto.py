@@ -140,7 +140,9 @@ class AutoLearner(GradientLearner):
         weight = None if task.data.weight is None else task.data.weight.cpu()
         held = torch.bincount(fold + 1, weight, minlength=self.folds + 1)[1:]
         seen = (task.data.total - held)[self.own_fold]
-        self.weight = (task.temperature / seen).to(task.device, modules.dtype_of(task.model))  # η/N of every network
+        # η/N of every network. The task has tempered its own prior for a cold posterior, but not those of candidates.
+        eta = task.temperature if candidates is None else task.temperature * task.prior_power
+        self.weight = (eta / seen).to(task.device, modules.dtype_of(task.model))
         unknowns = {name: torch.stack([u] * self.count) for name, u in task.likelihood.unknowns().items()}
         network = nn.ModuleList([team.stack for team in self.teams])
         super().__init__(task, plan, network, [Trained.by(Group(lr=method.lr), network.parameters())], unknowns)

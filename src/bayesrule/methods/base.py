@@ -95,13 +95,15 @@ class Method(Named, ABC):
     """A way to a posterior: a frozen dataclass of documented fields.
 
     ``least_steps``: of a fit whose length is left open. ``post_hoc``: whether it can take a trained module as it is,
-    ``epochs=0``. ``weighs``: whether it counts every example as often as its weight says, `Batch.weight`.
+    ``epochs=0``. ``variational``: whether it learns a q by E_q[−log p(D|w)] + η·KL(q‖p), which can collapse onto the
+    prior. ``weighs``: whether it counts every example as often as its weight says, `Batch.weight`.
     """
 
     summary: ClassVar[str]
     weighs: ClassVar[bool] = False
     least_steps: ClassVar[int] = 2000
     post_hoc: ClassVar[bool] = False
+    variational: ClassVar[bool] = False
 
     @abstractmethod
     def start(self, task: Task, plan: Plan, noise: Noise) -> Learner:
@@ -122,6 +124,12 @@ def check_weighted(method: Method) -> None:
     for part in dataclasses.fields(method):  # type: ignore[arg-type]
         if isinstance(inner := getattr(method, part.name), Method):
             check_weighted(inner)
+
+
+def is_variational(method: Method) -> bool:
+    """Whether a method, or one within it, learns a q by its divergence from the prior."""
+    inner = [getattr(method, part.name) for part in dataclasses.fields(method)]  # type: ignore[arg-type]
+    return method.variational or any(is_variational(part) for part in inner if isinstance(part, Method))
 
 
 def context(task: Task, likelihood: Likelihood, **diagnostics: Any) -> Context:

@@ -41,6 +41,7 @@ class BBB(Method):
     name: ClassVar[str] = "bbb"
     summary: ClassVar[str] = "a mean-field Gaussian by Bayes by Backprop"
     weighs: ClassVar[bool] = True
+    variational: ClassVar[bool] = True
     # With 2000 the mean of a small network is up to 0.53 deviations off, with 4000 0.4 (tests/training).
     least_steps: ClassVar[int] = 4000
     lr: float | None = None

@@ -40,6 +40,7 @@ class _NaturalMethod(Method):
     """What they have in common; ``kind`` is the optimiser."""
 
     kind: ClassVar[Callable[..., Natural]]
+    variational: ClassVar[bool] = True
     # With 2000 the mean of a small network is up to 0.8 deviations off, with 4000 it is 0.4 (tests/training).
     least_steps: ClassVar[int] = 4000
     newton: ClassVar[bool] = True  # whether lr is a share of Newton's step, see `br.optim.Natural`
@@ -334,6 +335,7 @@ class OGN(_NaturalMethod):
 
     kind: ClassVar[Callable[..., Natural]] = optim.OGN
     newton: ClassVar[bool] = False
+    variational: ClassVar[bool] = False
     least_steps: ClassVar[int] = 2000
     name: ClassVar[str] = "ogn"
     summary: ClassVar[str] = "a Gaussian around the mode by Gauss–Newton steps"

@@ -4,13 +4,14 @@ A *spec* is plain data, ``{"name": "mlp", "inputs": 64, "outputs": 10}``, so tha
 JSON. The networks are plain torch modules; every submodule with parameters has ``reset_parameters``.
 """
 
-from bayesrule.models.architectures import ACTIVATIONS, MODELS, Tabular, lenet5, mlp, tabular
+from bayesrule.models.architectures import ACTIVATIONS, MODELS, MeanFieldNet, Tabular, lenet5, mlp, tabular
 from bayesrule.models.devices import choose_device
 from bayesrule.models.specs import Spec, build, default_for
 
 __all__ = [
     "ACTIVATIONS",
     "MODELS",
+    "MeanFieldNet",
     "Spec",
     "Tabular",
     "build",

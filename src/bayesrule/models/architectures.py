@@ -105,7 +105,46 @@ def lenet5(channels: int, side: int, outputs: int) -> nn.Sequential:
     )
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp, "lenet5": lenet5, "tabular": tabular}
+class MeanFieldNet(nn.Module):
+    """f(x) = 1/N Σ_j a_j σ(⟨b_j, x⟩): one hidden layer, no biases, and the sum over neurons is a mean.
+
+    As N grows the law of a neuron's weights stays as it is, whatever N, so that f is a mean over a measure of neurons
+    (Huix et al. 2022; `bayesrule.mean_field`). Weights out of a neuron start from N(0, 1).
+
+    >>> network = MeanFieldNet(inputs=3, outputs=1, neurons=100)
+    >>> [tuple(p.shape) for p in network.parameters()]
+    [(100, 3), (1, 100)]
+    """
+
+    def __init__(self, inputs: int, outputs: int, neurons: int, activation: str = "relu") -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise unknown("activation", activation, ACTIVATIONS)
+        widths = _positive("inputs", inputs), _positive("neurons", neurons), _positive("outputs", outputs)
+        _check_memory(widths)
+        self.neurons = neurons
+        self.hidden = nn.Linear(inputs, neurons, bias=False)
+        self.activation = ACTIVATIONS[activation]()
+        self.outer = _Outer(neurons, outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The mean over neurons."""
+        return self.outer(self.activation(self.hidden(x.flatten(1)))) / self.neurons
+
+
+class _Outer(nn.Linear):
+    """A linear layer whose first weights do not depend on how many there are."""
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight)
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "mlp": mlp,
+    "lenet5": lenet5,
+    "tabular": tabular,
+    "mean-field": MeanFieldNet,
+}
 
 
 def _check_memory(widths: Sequence[int]) -> None:

@@ -37,6 +37,13 @@ class Prior(Named, ABC):
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """log p(w), summed over all parameters, normalised where the prior can be."""
 
+    def tempered(self, temperature: float) -> Prior:
+        """p(w)^{1/T}, normalised, once the prior is resolved: the prior's part of a cold posterior."""
+        raise ValueError(
+            f"a cold posterior needs p(w) to the power 1/T, which the prior {self.name!r} does not have: take a "
+            "Gaussian or Laplace prior, or temper the likelihood alone, temperature=T"
+        )
+
     def divergence(self, mean: Tensor, std: Tensor, like: Mapping[str, Tensor]) -> Tensor | None:
         """KL(N(mean, std²)‖p) in closed form, or None: there is none, and whoever asks has to sample.
 

@@ -22,6 +22,10 @@ class Flat(Prior):
         """Nothing to work out."""
         return self
 
+    def tempered(self, temperature: float) -> Flat:
+        """One to any power."""
+        return self
+
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Zero."""
         return next(iter(parameters.values())).new_zeros(())

@@ -31,6 +31,7 @@ class Gaussian(Independent):
     """
 
     name: ClassVar[str] = "gaussian"
+    widening: ClassVar[float] = 0.5  # exp(−w²/2s²)^{1/T} has the variance T·s²
 
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Σ_j −½((w_j − mean_j)/scale_j)² − log scale_j − ½ log 2π."""

@@ -86,6 +86,11 @@ class GroupLaplace(Prior):
                 found[name] = float(self.scale)
         return found
 
+    def tempered(self, temperature: float) -> GroupLaplace:
+        """exp(−‖w_g‖/s)^{1/T} has the scale T·s."""
+        scales, layouts = self._bound()
+        return GroupLaplace({name: s * temperature for name, s in scales.items()}, self.outgoing, layouts)
+
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Σ_g −‖w_g‖/s − log κ."""
         scales, layouts = self._bound()

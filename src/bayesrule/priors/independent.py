@@ -29,6 +29,7 @@ class Independent(Prior):
     """
 
     deviation: ClassVar[float] = 1.0  # the standard deviation at scale 1
+    widening: ClassVar[float]  # the power of T by which the scale of p^{1/T} is wider than that of p
     scale: float | str | Mapping[str, Value] = 1.0
     mean: float | Mapping[str, Value] | None = None
 
@@ -43,6 +44,13 @@ class Independent(Prior):
             scale = spread(self.scale, module, "scale")
         mean = centres(module) if self.mean is None else spread(self.mean, module, "mean")
         return type(self)(scale, mean)
+
+    def tempered(self: Self, temperature: float) -> Self:
+        """p(w)^{1/T}: the same with scales that are T^widening as wide."""
+        if not isinstance(self.scale, Mapping):
+            raise ValueError("this prior is not bound to a module yet: call prior.resolve(module) first")
+        factor = temperature**self.widening
+        return type(self)({name: scale * factor for name, scale in self.scale.items()}, self.mean)
 
     def bound(self, names: Mapping[str, Tensor]) -> tuple[list[Value], list[Value]]:
         """The scales and means of the named parameters, once the prior is resolved."""

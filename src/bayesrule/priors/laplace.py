@@ -26,6 +26,7 @@ class Laplace(Independent):
     """
 
     name: ClassVar[str] = "laplace"
+    widening: ClassVar[float] = 1.0  # exp(−|w|/s)^{1/T} has the scale T·s
     deviation: ClassVar[float] = math.sqrt(2)
 
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:

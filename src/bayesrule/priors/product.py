@@ -67,6 +67,10 @@ class Product(Prior):
             raise ValueError(f"the prior does not fit the model: parameter {name!r} is in {where}")
         return self
 
+    def tempered(self, temperature: float) -> Product:
+        """The parts, each to the power."""
+        return Product(tuple(part.tempered(temperature) for part in self.parts), self.names)
+
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Σ_k log p_k(w_k)."""
         return torch.stack([part.log_prob(own) for part, own in self._split(parameters)]).sum()

@@ -47,6 +47,10 @@ class Structured(Prior):
             return self
         return Structured({name: m.to(device) for name, m in self.mean.items()}, self.precision.to(device))
 
+    def tempered(self, temperature: float) -> Structured:
+        """N(mean, T·Λ⁻¹)."""
+        return Structured(self.mean, self.precision * (1 / temperature))
+
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """log N(w; mean, Λ⁻¹), worked out in the precision of Λ."""
         away = flatten({name: parameters[name] - m for name, m in self.mean.items()})

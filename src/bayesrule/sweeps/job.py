@@ -22,6 +22,7 @@ from bayesrule.naming import to_spec
 from bayesrule.priors import Prior
 from bayesrule.sweeps.results import Trial
 from bayesrule.sweeps.space import Candidate, Space
+from bayesrule.temperatures import Temperature
 from bayesrule.training import fit
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class SweepJob:
     space: Space
     likelihood: Likelihood | None
     prior: Prior | None
-    temperature: float
+    temperature: float | Temperature | None
     epochs: int | None
     batch_size: int | None
     seed: int
@@ -66,7 +67,7 @@ class SweepJob:
             "seed": _words(self.seed),
         }
 
-    def temperature_of(self, candidate: Candidate) -> float:
+    def temperature_of(self, candidate: Candidate) -> float | Temperature | None:
         """The candidate's, if the space has one, or that of all trials."""
         return candidate.fit.get("temperature", self.temperature)
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from bayesrule.methods import Method
 from bayesrule.naming import to_spec
 from bayesrule.sweeps.ranges import Range, Value
+from bayesrule.temperatures import Temperature
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Trial:
     number: int
     settings: dict[str, Value]
     method: Method
-    temperature: float
+    temperature: float | Temperature | None
     assignments: dict[str, Any]
     seed: int
     nll: float
@@ -40,7 +41,7 @@ class Trial:
         return {
             "number": self.number,
             "settings": self.settings,
-            "temperature": self.temperature,
+            "temperature": to_spec(self.temperature),
             "method": to_spec(self.method),
             "seed": self.seed,
             "nll": nll,

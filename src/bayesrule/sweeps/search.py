@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
-from bayesrule import likelihoods, methods, modules, priors, seeds
+from bayesrule import likelihoods, methods, modules, priors, seeds, temperatures
 from bayesrule.data import Arrays, Batch, Data, as_data, hold_out
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method, Noise, Plan
@@ -23,7 +23,8 @@ from bayesrule.sweeps.results import Callback, Sweep, SweepProgress
 from bayesrule.sweeps.space import Space, default_space
 from bayesrule.sweeps.workers import side_by_side, work
 from bayesrule.task import Task
-from bayesrule.training import FitSettings, check_held_out, default_batch_size, default_epochs, fit
+from bayesrule.temperatures import Temperature, Tempering
+from bayesrule.training import FitSettings, check_held_out, default_batch_size, default_epochs, default_temperature, fit
 
 if TYPE_CHECKING:
     from bayesrule.sweeps.store import Store
@@ -37,18 +38,19 @@ class Fixed(NamedTuple):
 
     likelihood: str | Likelihood | None = None
     prior: str | float | Prior | None = None
-    temperature: float = 1.0
+    temperature: Tempering | None = None
     epochs: int | None = None
     batch_size: int | None = None
 
-    def chosen(self) -> tuple[Likelihood | None, Prior | None, float, int | None, int | None]:
+    def chosen(self) -> tuple[Likelihood | None, Prior | None, float | Temperature | None, int | None, int | None]:
         """Names as objects."""
         likelihood = prior = None
         if self.likelihood is not None:
             likelihood = likelihoods.choose(self.likelihood)
         if self.prior is not None:
             prior = priors.choose(self.prior)
-        return likelihood, prior, self.temperature, self.epochs, self.batch_size
+        temperature = None if self.temperature is None else temperatures.choose(self.temperature)
+        return likelihood, prior, temperature, self.epochs, self.batch_size
 
 
 def sweep(
@@ -105,10 +107,11 @@ def sweep(
     model, make = _of_width(model, searched)
     data = as_data(train)
     rest, held = _cut(data, val, seed)
-    task = Task.create(model, rest, given, belief, temperature)
+    rehearsed = default_temperature(chosen, belief) if temperature is None else temperature
+    task = Task.create(model, rest, given, belief, rehearsed)
     check_held_out(task, held)
     length = _length(rest, epochs, batch_size)
-    _rehearse(task, FitSettings(chosen, given, belief, temperature, *length, seed, None))
+    _rehearse(task, FitSettings(chosen, given, belief, rehearsed, *length, seed, None))
     # A copy: callbacks are the user's, and may go on training the model between two trials.
     job = SweepJob(
         modules.twin(model, shared=()),

@@ -8,7 +8,7 @@ from bayesrule.training.holdout import check_held_out
 from bayesrule.training.loop import Diverged, fit
 from bayesrule.training.rates import RangeTest, range_test
 from bayesrule.training.resuming import resume
-from bayesrule.training.settings import FitSettings, default_batch_size, default_epochs
+from bayesrule.training.settings import FitSettings, default_batch_size, default_epochs, default_temperature
 
 __all__ = [
     "Callback",
@@ -21,6 +21,7 @@ __all__ = [
     "check_held_out",
     "default_batch_size",
     "default_epochs",
+    "default_temperature",
     "fit",
     "range_test",
     "resume",

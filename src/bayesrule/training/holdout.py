@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -56,7 +55,7 @@ def hold_out(task: Task, share: float | None, seed: int) -> tuple[Task, Batch | 
     # one label for each example: the cut is stratified by it; anything else is cut as if all were alike
     strata = data.y.cpu() if data.y.ndim == 1 else torch.zeros(n)
     rest, held = splits.hold_out(strata, share, seed)
-    return replace(task, data=data.take(rest)), data.take(held).raw()
+    return task.with_data(data.take(rest)), data.take(held).raw()
 
 
 def mean_nll(posterior: Posterior, held: Batch) -> float:

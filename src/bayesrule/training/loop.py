@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import platform
 import time
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule import __version__, likelihoods, methods, modules, naming, priors, processes, seeds
+from bayesrule import __version__, likelihoods, methods, modules, naming, priors, processes, seeds, temperatures
 from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
@@ -29,16 +30,19 @@ from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
-from bayesrule.training import belief, together
+from bayesrule.temperatures import Tempering
+from bayesrule.training import belief, collapse, together
 from bayesrule.training.alone import check_alone
 from bayesrule.training.callbacks import Callback, LazyLogs, Progress
+from bayesrule.training.collapse import Terms
 from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.holdout import mean_nll, with_held_out
 from bayesrule.training.past import continue_from
 from bayesrule.training.progress import shown
-from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs
+from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs, default_temperature
 
 START, ORDER, NOISE, END, HELD, SHARED, BELIEF = range(7)  # what a seed is for
+LONG_ENOUGH = 1000  # steps after which a q that is the prior has not just begun
 READ_EVERY = 1000  # steps after which logs on a device are read, however long the epoch
 
 
@@ -53,7 +57,7 @@ def fit(
     method: str | Method = "ensemble",
     likelihood: str | Likelihood | None = None,
     prior: str | float | Prior | Posterior | None = None,
-    temperature: float = 1.0,
+    temperature: Tempering | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     seed: int = 0,
@@ -78,7 +82,10 @@ def fit(
             scale is settled by held-out data, ``posterior.info["prior"]["settled"]``; in short fits Kaiming's scale
             for reals, one otherwise. Or a Gaussian posterior of earlier data: the fit starts from its mean, and keeps
             its likelihood, with the noise it has, and its scaling of inputs and targets.
-        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
+        temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w), or by name: ``br.Cold(T)`` tempers the prior
+            too, ``br.Balanced(tau)`` sets η by the size of the network; ``posterior.info["tempering"]`` says what it
+            came to. None: 1, but ``br.Cold()`` for variational methods whose prior is left open, and what it was for
+            a posterior that is the prior.
         epochs: passes over the data; None: enough for 2000 steps, 4000 of variational methods, and at least 10, and of
             few data point methods go on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is
             trained already, and taken as it is.
@@ -104,20 +111,22 @@ def fit(
         try:
             data = as_data(train)
             scaling = None
+            chosen = naming.choose("method", method, methods.AVAILABLE, Method)
+            if temperature is None:
+                temperature = default_temperature(chosen, prior)
             if isinstance(prior, Posterior):
                 model, data, likelihood, prior = continue_from(prior, model, data, likelihood)
                 scaling = data.scaling
             if batch_size is None:
                 batch_size = default_batch_size(data.n)
             to_convergence = epochs is None
-            chosen = naming.choose("method", method, methods.AVAILABLE, Method)
             if epochs is None:
                 epochs = default_epochs(data.steps(batch_size), chosen.least_steps)
             settings = FitSettings(
                 chosen,
                 None if likelihood is None else likelihoods.choose(likelihood),
                 None if prior is None else priors.choose(prior),
-                temperature,
+                temperatures.choose(temperature),
                 epochs,
                 batch_size,
                 seed,
@@ -131,6 +140,8 @@ def fit(
             if progress:
                 callbacks = [*callbacks, stack.enter_context(shown(settings.method.name))]
             run = Loop.create(model, data, settings, val, callbacks, folder)
+            if progress and run.task.tempering is not None:
+                processes.say(f"temperature: {run.task.tempering.says(run.task.model, run.task.data.total)}")
             if folder is not None and not processes.rank():
                 stack.enter_context(folder.held())
                 folder.claim()
@@ -159,6 +170,7 @@ class Loop:
     rank: int
     count: int  # of processes
     settled: Tree | None  # how wide the prior is, where nobody said
+    first: Terms | None  # of the objective of a variational method, before the first step
     step: int = 0
     stop: bool = False
     unread: list[Logs] = field(default_factory=list)  # of the last steps, on the device still
@@ -211,7 +223,12 @@ class Loop:
         with seeds.untouched(task.device):
             noise.seed(mixed(seed, START), mixed(seed, START, 1 + rank))
             learner = settings.method.start(task, plan, noise)
-        return cls(task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many, settled)
+            first = None
+            if settings.method.variational and not task.prior.learnt:
+                first = collapse.terms(learner.posterior(), task.prior, collapse.some_of(task))
+        return cls(
+            task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many, settled, first
+        )
 
     def go(self) -> Posterior:
         """All epochs that are left, then the posterior."""
@@ -223,12 +240,25 @@ class Loop:
             while self.step < self.plan.steps and not (self.stop and self.step % self.plan.steps_per_epoch == 0):
                 self._epoch(self.step // self.plan.steps_per_epoch, termination)
             posterior = self._known(lambda: self.learner.conclude(self.held))
-        posterior = posterior.with_context(info=posterior.context.info | self._story())
+            diagnosis = self._diagnosis(posterior)
+        posterior = posterior.with_context(info=posterior.context.info | diagnosis | self._story())
         if self.folder is not None and not self.rank:
             self.folder.finish(posterior)
         if self.count > 1:
             processes.any_of(False)  # the others wait for the file: who returns from a fit finds it
         return posterior
+
+    def _diagnosis(self, posterior: Posterior) -> dict[str, Any]:
+        """Whether a variational q still listens to the data; a warning if it does not after a fit of usual length."""
+        if self.first is None:
+            return {}
+        batch, eta = collapse.some_of(self.task), self.task.temperature
+        found = collapse.diagnose(posterior, self.task.prior, batch, eta, self.task.data.total, self.first)
+        if found is None:
+            return {}
+        if found.collapsed and self.step >= LONG_ENOUGH and not self.rank:
+            warnings.warn(found.says, stacklevel=4)
+        return {"collapse": found.to_json()}
 
     def _epoch(self, epoch: int, termination: Termination | None) -> None:
         """What is left of one epoch."""
@@ -357,9 +387,15 @@ class Loop:
             prior = naming.to_spec(believed)
         if self.settled is not None:
             prior = prior | {"settled": self.settled}
+        tempering = self.task.tempering
+        named = {}
+        if tempering is not None:
+            named["tempering"] = tempering.told(self.task.model, self.task.data.total)
         return {
             **self.settings.state(),
             **self.fingerprints,
+            **named,
+            "temperature": self.task.temperature,
             "likelihood": self.task.likelihood.name,
             "prior": prior,
             "n": self.task.data.n,

@@ -8,13 +8,15 @@ from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Any
 
-from bayesrule import likelihoods, methods, priors
+from bayesrule import likelihoods, methods, priors, temperatures
 from bayesrule.data import Scaling
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Method
+from bayesrule.methods import Method, is_variational
 from bayesrule.naming import from_spec, to_spec
+from bayesrule.posteriors import Posterior
 from bayesrule.priors import Prior
+from bayesrule.temperatures import Cold, Temperature
 
 DATA = "data"  # stands for held-out data that the user gave, which a file does not keep
 
@@ -31,7 +33,7 @@ class FitSettings:
     method: Method
     likelihood: Likelihood | None
     prior: Prior | None
-    temperature: float
+    temperature: float | Temperature
     epochs: int
     batch_size: int
     seed: int
@@ -64,6 +66,7 @@ class FitSettings:
             "method": methods.from_spec(state["method"]),
             "likelihood": likelihood and from_spec("likelihood", likelihood, likelihoods.AVAILABLE),
             "prior": prior and priors.from_spec(prior),
+            "temperature": temperatures.from_spec(state["temperature"]),
             "scaling": None if state["scaling"] is None else Scaling.from_state(state["scaling"]),
         }
         return cls(**{**state, **objects})
@@ -80,6 +83,16 @@ def default_batch_size(n: int) -> int:
     if n >= 10_000:
         return 128
     return min(max(n // 10, 8), 32)
+
+
+def default_temperature(method: Method, prior: object) -> float | Temperature:
+    """Where nobody says: what an example counted in a posterior that is the prior, it counts now; a cold posterior for
+    variational methods that also settle their prior; one otherwise."""
+    if isinstance(prior, Posterior):
+        return float(prior.info.get("temperature", 1.0))
+    if prior is None and is_variational(method):
+        return Cold()
+    return 1.0
 
 
 def default_epochs(steps: int, least: int = Method.least_steps) -> int:

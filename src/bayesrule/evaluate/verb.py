@@ -1,0 +1,22 @@
+"""``br.evaluate``: scores of a posterior, and beside them what else can be asked of it."""
+
+from __future__ import annotations
+
+from bayesrule.evaluate.agreement import agreement
+from bayesrule.evaluate.collapse import collapse
+from bayesrule.evaluate.score import evaluate as scores
+
+
+class Evaluate:
+    """``br.evaluate(posterior, test)``: scores, see `bayesrule.evaluate.score.evaluate`.
+
+    ``br.evaluate.collapse(posterior)``: whether it still listens to the data. ``br.evaluate.agreement(posterior,
+    reference, x)``: how near its predictions are to those of another posterior.
+    """
+
+    __call__ = staticmethod(scores)
+    collapse = staticmethod(collapse)
+    agreement = staticmethod(agreement)
+
+
+evaluate = Evaluate()

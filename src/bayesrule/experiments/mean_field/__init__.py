@@ -1,0 +1,1 @@
+"""Huix, Majewski, Durmus, Moulines and Korba, Variational inference of overparameterized Bayesian neural networks."""
