@@ -115,7 +115,7 @@ def parts(modules: Iterable[str]) -> set[str]:
     return {name.split(".")[1] for name in modules if name.startswith("bayesrule.")}
 
 
-ROOMS = {"families", "gp", "penalties", "rule"}
+ROOMS = {"families", "gp", "mean_field", "penalties", "rule"}
 FRONTS = {"cli", "estimators", "experiments", "jobs", "report", "sweeps"}
 
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from bayesrule import files, methods, modules, priors, temperatures
 from bayesrule.data import Arrays, standardize
+from bayesrule.data.intake import check_unmasked
 from bayesrule.files import FileError, Tree
 from bayesrule.likelihoods import AVAILABLE
 from bayesrule.methods import Method, assign
@@ -48,6 +49,12 @@ RandomState: TypeAlias = int | np.random.RandomState | None
 
 FLOATS = (np.float64, np.float32)
 REGRESSIONS = [name for name, likelihood in AVAILABLE.items() if likelihood.kind != "classes"]
+
+
+def _check_unmasked(X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
+    """Refuse masked values, which scikit-learn would read as if there were no mask."""
+    for name, given in (("X", X), ("y", y), ("sample_weight", sample_weight)):
+        check_unmasked(name, given)
 
 
 class _Bayesian(BaseEstimator):  # type: ignore[misc]
@@ -81,6 +88,7 @@ class _Bayesian(BaseEstimator):  # type: ignore[misc]
     def predict_distribution(self, X: ArrayLike, samples: int = 32) -> Prediction:
         """The distribution of y at X under at most ``samples`` networks: its uncertainties, quantiles and draws."""
         check_is_fitted(self)
+        check_unmasked("X", X)
         return self.posterior_.predict(validate_data(self, X, reset=False, dtype=FLOATS), samples)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -281,6 +289,7 @@ class BayesianClassifier(ClassifierMixin, _Bayesian):  # type: ignore[misc]
 
         ``sample_weight``: how many times each row counts, ``[N]``.
         """
+        _check_unmasked(X, y, sample_weight)
         inputs, labels = validate_data(self, X, y, dtype=FLOATS, ensure_min_samples=2)
         check_classification_targets(labels)
         inputs, labels, *weight = self._weighted(inputs, labels, sample_weight)
@@ -379,6 +388,7 @@ class BayesianRegressor(RegressorMixin, _Bayesian):  # type: ignore[misc]
         if self.likelihood not in REGRESSIONS:
             raise unknown("likelihood", str(self.likelihood), REGRESSIONS)
         likelihood = AVAILABLE[self.likelihood]()
+        _check_unmasked(X, y, sample_weight)
         inputs, targets = validate_data(self, X, y, dtype=FLOATS, multi_output=True, ensure_min_samples=2)
         targets = np.asarray(targets, np.float64)  # integers would be taken for labels
         if targets.shape[1:] == (1,):

@@ -217,3 +217,21 @@ def moved(tree: Tree, device: torch.device | str) -> Tree:
     if isinstance(tree, list | tuple):
         return type(tree)(moved(value, device) for value in tree)
     return tree
+
+
+def copied(tree: Tree) -> Tree:
+    """The tree with tensors of its own, apart from any graph.
+
+    >>> w = torch.ones(1)
+    >>> kept = copied({"w": w})
+    >>> w += 1
+    >>> kept
+    {'w': tensor([1.])}
+    """
+    if isinstance(tree, Tensor):
+        return tree.detach().clone()
+    if isinstance(tree, dict):
+        return {key: copied(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(copied(value) for value in tree)
+    return tree

@@ -62,6 +62,7 @@ def test_fit_says_what_it_found(bayesrule, tables):
         "target 'grade': 3 classes",
         "'planet' dropped",
         "'id' dropped",
+        "the prior's width was not settled from the data: a fit of ",
     ):
         assert note in err
 
@@ -242,7 +243,7 @@ def test_compare(bayesrule, as_json, tmp_path, painted):
     assert set(plain["baselines"]) == {"base rate", "linear", "boosting"}
     assert out.count("(baseline)") == 3
     assert "boosting (baseline)" in (tmp_path / "both" / "report.html").read_text()
-    assert set(plain["methods"]["swag"]) == {"scores", "intervals", "nulls", "seconds", "cost"}
+    assert set(plain["methods"]["swag"]) == {"scores", "intervals", "nulls", "seconds", "cost", "choices"}
     assert plain["methods"]["map"]["cost"] == 1
     assert json.loads((tmp_path / "both" / "swag" / "run.json").read_text())["settings"]["set"] == ["rank=5"]
     assert len(as_json("predict", "both/swag", "moons")) == 200

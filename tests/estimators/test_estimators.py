@@ -252,3 +252,21 @@ class TestBoth:
             estimator.predict(self.X[:, :2])
         with pytest.raises(ValueError, match="samples must be at least 1, not 0"):
             estimator.predict_distribution(self.X, samples=0)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("which", ["X", "y", "sample_weight"])
+def test_masked_values_are_refused(kind, which):
+    """scikit-learn reads what is below the mask."""
+    given = {"X": np.random.default_rng(0).normal(size=(20, 2)), "y": np.arange(20) % 2, "sample_weight": np.ones(20)}
+    estimator = kind("map", epochs=1)
+    fitted = clone(estimator).fit(**given)
+    hidden = np.zeros(given[which].shape, bool)
+    hidden[3] = True
+    given[which] = np.ma.masked_array(given[which], hidden)
+    with pytest.raises(ValueError, match=f"{which} must have all its values: .* masked, the first in row 3"):
+        estimator.fit(**given)
+    if which == "X":
+        with pytest.raises(ValueError, match="X must have all its values: 2 of 40 are masked"):
+            fitted.predict(given["X"])
+        assert len(fitted.predict(np.ma.masked_array(given["X"].data))) == 20  # a mask that hides nothing

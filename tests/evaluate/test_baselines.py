@@ -1,5 +1,6 @@
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,3 +132,46 @@ def test_a_method_that_is_not_better_than_a_baseline_is_told_so():
     entry = Entry("swag", score(truth, data.test[1]), truth)
     assert Comparison(data, [entry], baselines=entries).warnings == []
     assert board(Comparison(data, [entry], baselines=entries)).rows[0].name == "swag"
+
+
+def weighted_and_repeated(kind, x, y, classes=()):
+    """The same data twice: rows with weights 0 to 3, and rows that are there so many times."""
+    data = split(kind, x, y, classes)
+    weight = torch.from_numpy(np.random.default_rng(1).integers(0, 4, len(data.train[1])))
+    rows = torch.arange(len(weight)).repeat_interleave(weight)
+    repeated = replace(data, training=(data.train[0][rows], data.train[1][rows]))
+    return replace(data, weight=weight.double()), repeated
+
+
+def test_a_row_of_weight_w_counts_as_w_rows():
+    """Exactly, but for boosting, whose leaves hold twenty rows of whatever weight, and for what folds are made of."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(600, 2))
+    labels = (x[:, 0] + random.normal(size=600) > 0).astype(int)
+    cases = {
+        "classes": (labels, ("no", "yes"), ("base rate", "linear")),
+        "counts": (random.poisson(np.exp(1 + x[:, 0])), (), ("mean", "linear")),
+        "reals": (3 + x[:, 0] + random.normal(size=600), (), ("mean",)),
+    }
+    for kind, (y, classes, names) in cases.items():
+        weighted, repeated = weighted_and_repeated(kind, x, y, classes)
+        one, other, plain = scores(weighted), scores(repeated), scores(replace(weighted, weight=None))
+        for name in names:
+            assert one[name]["nll"] == pytest.approx(other[name]["nll"], rel=1e-4), (kind, name)
+            assert abs(one[name]["nll"] - plain[name]["nll"]) > 1e-4, (kind, name)
+
+
+def test_weights_decide_between_two_lines_for_every_baseline():
+    """Half of the rows are of one line, half of another; those of the second weigh nearly nothing."""
+    x, y = line()
+    other = np.arange(600) % 2 == 1
+    y = np.where(other, -y, y)
+    data = split("reals", x, y)
+    counts = torch.from_numpy(np.where(other[:400], 1e-6, 1.0))
+    test = ~other[400:]
+    found = {b.name: b.predict(data.test[0][test]) for b in baselines(replace(data, weight=counts))}
+    truth = 10 + 2 * data.test[0][test, 0]
+    assert (found["linear"].mean - truth).abs().max() < 0.5
+    assert (found["boosting"].mean - truth).abs().mean() < 0.7
+    assert found["mean"].mean[0] == pytest.approx(10, abs=0.5)
+    assert float(found["linear"].std[0]) == pytest.approx(0.5, abs=0.1)

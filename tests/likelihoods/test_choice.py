@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 import bayesrule as br
-from bayesrule.likelihoods import best
+from bayesrule.likelihoods import best, choice
 
 SEEDS = range(10)
 
@@ -79,3 +79,36 @@ def test_errors_say_what_to_do():
         best((x[:4], y[:4]))
     with pytest.raises(TypeError, match="X must be one array of real numbers"):
         best((np.ones((20, 2), dtype=int), y[:20]))
+
+
+@pytest.mark.parametrize("kind", ["reals", "counts"])
+def test_a_row_of_weight_w_counts_as_w_rows(kind):
+    """The densities of a fold under what the others say, where copies of a row are in the fold that it is in."""
+    x, y = generated("other", 0)
+    if kind == "counts":
+        y = y.round()
+    weight, fold = torch.arange(len(y)) % 3, torch.arange(len(y)) % choice.FOLDS
+    x, y = torch.from_numpy(x), torch.from_numpy(y)[:, None]
+    rows = torch.arange(len(y)).repeat_interleave(weight)
+    densities = {"reals": choice._reals, "counts": choice._counts}[kind]
+    weighted = densities(choice.Rows(x, y, weight.double(), fold))
+    repeated = densities(choice.Rows(x[rows], y[rows], torch.ones(len(rows)).double(), fold[rows]))
+    for name in weighted:
+        torch.testing.assert_close(weighted[name][rows], repeated[name])
+
+
+def test_weights_decide():
+    """Of rows with normal noise and rows with tails, those that weigh next to nothing, or nothing, do not count."""
+    one, two = generated("gaussian", 0), generated("student", 1)
+    x, y = np.concatenate([one[0], two[0]]), np.concatenate([one[1], two[1]])
+    first = np.arange(len(y)) < len(one[1])
+    assert best((x, y, np.where(first, 1.0, 1e-9))).name == "gaussian"
+    assert best((x, y, np.where(first, 0.0, 1.0))).name == "student"
+    some = best((x, y, np.where(first, 0.0, 2.0))).densities
+    assert some["student"] == pytest.approx(best((x, y, np.where(first, 0.0, 1.0))).densities["student"], abs=1e-3)
+
+
+def test_rows_that_weigh_nothing_are_no_rows():
+    x, y = generated("gaussian", 0)
+    with pytest.raises(ValueError, match="at least 10 rows of weight above zero for a noise to be chosen, not 9"):
+        best((x, y, np.arange(len(y)) < 9))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from bayesrule import predictions
 from bayesrule.predictions import Reals
 
 CASES = st.tuples(st.integers(1, 6), st.integers(1, 3), st.sampled_from([(), (2,)]), st.integers(0, 10_000))
@@ -179,3 +180,19 @@ def test_errors_say_what_to_do():
     for call, message in cases:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize(
+    "prediction",
+    [
+        Reals(torch.zeros(2, 3), torch.tensor(1.0)),
+        predictions.Counts(torch.zeros(2, 3)),
+        predictions.Binary(torch.zeros(2, 3)),
+        predictions.Classes(torch.zeros(2, 3, 2)),
+    ],
+    ids=lambda prediction: type(prediction).__name__,
+)
+def test_complex_targets_are_refused(prediction):
+    """Their imaginary part went into the density."""
+    with pytest.raises(TypeError, match=r"got torch\.complex64"):
+        prediction.log_prob(torch.zeros(3, dtype=torch.complex64))

@@ -36,7 +36,7 @@ def ids(page):
 
 def test_pictures(digits):
     page = render(digits)
-    assert ids(page) == ["leaderboard", "reliability", "confidence", "risk", "examples", "settings"]
+    assert ids(page) == ["leaderboard", "choices", "reliability", "confidence", "risk", "examples", "settings"]
     assert page.count("data:image/png;base64,") == 2 * 2 * 10
     assert page.count("<svg") == 3
 
@@ -44,7 +44,7 @@ def test_pictures(digits):
 def test_a_plane_and_a_curve():
     assert "plane" in ids(render(fitted("moons", "map")))
     page = render(fitted("sine", "mle", "swag"))
-    assert ids(page)[1:-2] == ["curve", "quantiles", "scatter", "deviation", "risk-reals"]
+    assert ids(page)[1:-2] == ["choices", "curve", "quantiles", "scatter", "deviation", "risk-reals"]
 
 
 @pytest.mark.parametrize("methods", [1, 2, 4, 9])

@@ -7,7 +7,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import bayesrule as br
-from bayesrule.methods import IVON, VOGN, VON, Noise, Plan
+from bayesrule.methods import IVON, OGN, VOGN, VON, Noise, Plan
 
 STD = 0.5  # of the prior
 
@@ -40,6 +40,24 @@ def test_no_step_goes_beyond_the_rates_share_of_the_priors_deviation(kind):
 
 def test_without_a_bound_they_do():
     assert furthest_step(IVON(lr=0.5, clip_radius=math.inf)) > 2 * 0.5 * STD
+    assert furthest_step(OGN(lr=50.0, clip_radius=math.inf)) > 2 * STD
+
+
+@pytest.mark.parametrize("initial_std", [0.02, None])
+def test_nor_do_those_of_sgd_go_beyond_it(initial_std):
+    """At whatever rate: this one is a hundred times the usual."""
+    assert furthest_step(OGN(lr=50.0, initial_std=initial_std)) <= STD * 1.0001
+
+
+def test_a_prior_by_weight_bounds_each_step_of_sgd_by_its_own_deviation():
+    deviations = torch.tensor([[0.01, 0.1, 1.0]])
+    prior = br.priors.Gaussian({"weight": deviations})
+    task = br.Task.create(torch.nn.Linear(3, 1, bias=False), (torch.eye(3) * 10, torch.full((3,), 0.5)), prior=prior)
+    learner = OGN(lr=1e3).start(task, Plan(1, 10, 3), Noise.on(task.device))
+    for batch in list(task.batches(3, seed=0)) * 10:
+        before = learner.network.weight.detach().clone()
+        learner.step(batch)
+        assert ((learner.network.weight.detach() - before).abs() <= deviations * 1.0001).all()
 
 
 def test_each_weight_may_have_a_bound_of_its_own():

@@ -15,8 +15,9 @@ from networks import classes, mlp
 from torch import nn
 
 import bayesrule as br
+from bayesrule import files
 from bayesrule.files import FileError
-from bayesrule.methods import BBB, MAP, SWAG, Ensemble, MCDropout
+from bayesrule.methods import BBB, IVON, MAP, SWAG, VOGN, Auto, Ensemble, Laplace, MCDropout
 from bayesrule.training import Diverged, EarlyStopping, Folder
 
 KILLS = {
@@ -147,6 +148,81 @@ def test_early_stopping_stops():
     assert len(posterior.info["history"]) == 3
     with pytest.raises(ValueError, match=r"watches 'val_nll'.*give fit\(val="):
         br.fit(mlp(), (x, y), MAP(), epochs=5, callbacks=[EarlyStopping()])
+
+
+class Falling(EarlyStopping):
+    """As if the epoch ``lowest`` were the best of all, whatever was measured."""
+
+    lowest = 1
+
+    def best(self, history):
+        return min(self.lowest, len(history) - 1)
+
+
+KINDS = [
+    MAP(),
+    MCDropout(),
+    Ensemble(2),
+    SWAG(rank=2, snapshots=20, burn_in=0.0),
+    IVON(),
+    BBB(),
+    Laplace(),
+    VOGN(),
+    Auto(),
+]
+
+
+@pytest.mark.parametrize("method", KINDS, ids=lambda method: method.name)
+def test_early_stopping_keeps_the_best_epoch(method):
+    """To the bit what a fit is that somebody stops at the end of that epoch."""
+    x, y = classes()
+    settings = {"epochs": 12, "batch_size": 16, "val": classes(seed=1)}
+    stopped = br.fit(mlp(), (x, y), method, **settings, callbacks=[lambda at: at.epoch == 1])
+    kept = br.fit(mlp(), (x, y), method, **settings, callbacks=[Falling(patience=3)])
+    assert kept.info["best_epoch"] == 1
+    assert len(kept.info["history"]) == 5
+    assert len(stopped.info["history"]) == 2
+    assert files.digest(kept.state()) == files.digest(stopped.state())
+
+
+def test_the_best_epoch_is_the_one_with_the_lowest_value():
+    """Of a fit that goes to its end, too: its NLL of the held-out examples is the lowest of the history."""
+    x, y = classes(24)
+    held = classes(48, seed=1)
+    posterior = br.fit(mlp(), (x, y), MAP(lr=0.1), epochs=40, val=held, callbacks=[EarlyStopping(patience=100)])
+    seen = [epoch["val_nll"] for epoch in posterior.info["history"]]
+    assert len(seen) == 40
+    assert seen[-1] > min(seen) + 0.01
+    assert -float(posterior.predict(held[0]).log_prob(held[1]).mean()) == pytest.approx(min(seen), abs=1e-6)
+    assert seen[posterior.info["best_epoch"]] == min(seen)
+
+
+@pytest.mark.parametrize("method", [MAP(), Ensemble(2), IVON()], ids=lambda method: method.name)
+@pytest.mark.parametrize("cut_at", [2, 7, 14])
+def test_the_best_epoch_survives_a_resume(tmp_path, method, cut_at):
+    """Cut before it, after it and shortly before the stop."""
+
+    class PowerCut(Exception):
+        pass
+
+    def cut(at):
+        if at.step == cut_at:
+            raise PowerCut
+
+    x, y = classes()
+    val, stop = classes(seed=1), Falling(patience=3)
+    settings = {"epochs": 12, "batch_size": 16, "val": val}
+    whole = br.fit(mlp(), (x, y), method, **settings, callbacks=[stop])
+    with pytest.raises(PowerCut):
+        br.fit(mlp(), (x, y), method, **settings, callbacks=[stop, cut], out=Folder(tmp_path / "run", interval=0))
+    resumed = br.resume(tmp_path / "run", mlp(), (x, y), val=val, callbacks=[stop])
+    assert resumed.info["best_epoch"] == 1
+    assert files.digest(resumed.state()) == files.digest(whole.state())
+
+
+def test_a_fit_without_early_stopping_ends_with_its_last_epoch():
+    posterior = br.fit(mlp(), classes(), MAP(), epochs=2, val=classes(seed=1))
+    assert posterior.info["best_epoch"] is None
 
 
 @pytest.mark.parametrize("method", [MCDropout(), Ensemble(2), SWAG(rank=2, snapshots=3)])

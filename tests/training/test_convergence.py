@@ -226,14 +226,18 @@ def exact(seed):
     return inputs, functions.mean((0, 1)), functions.flatten(0, 1).std(0)
 
 
-def off_exact(method, seed):
-    """The error of the predictive mean in deviations of the exact posterior, averaged over inputs."""
+def small_network(method, seed, **settings):
+    """A fit of the small network; at defaults if nothing else is said."""
     x, y = curve(seed)
-    inputs, mean, deviation = exact(seed)
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(1, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 1))
-    found = br.fit(model, (x.float(), y.float()), method, Gaussian(NOISE), PRIOR, seed=seed)
-    predicted = found.predict(inputs.float(), samples=512).mean.double().reshape(-1)
+    return br.fit(model, (x.float(), y.float()), method, Gaussian(NOISE), PRIOR, seed=seed, **settings)
+
+
+def off_exact(method, seed):
+    """The error of the predictive mean in deviations of the exact posterior, averaged over inputs."""
+    inputs, mean, deviation = exact(seed)
+    predicted = small_network(method, seed).predict(inputs.float(), samples=512).mean.double().reshape(-1)
     return float(((predicted - mean).abs() / deviation).mean())
 
 
@@ -244,3 +248,67 @@ def test_a_small_network_against_the_exact_posterior(method, seed):
     """Defaults: they were 0.5 to 2.1 deviations off. A mode of this posterior is 0.1 to 0.25 off its mean, the best
     Gaussian of independent weights 0.14 to 0.23."""
     assert off_exact(method, seed) < 0.5
+
+
+PARTS = ("0.weight", "0.bias", "2.weight", "2.bias")
+
+
+def slopes(w, x):
+    """Outputs [C, B] under weights [C, P], and their first and second derivatives by each weight, [C, B, P]."""
+    first, bias, second, shift = w[:, None].split([HIDDEN, HIDDEN, HIDDEN, 1], dim=2)
+    t = torch.tanh(x * first + bias)
+    dt, ddt, none = 1 - t**2, -2 * t * (1 - t**2), torch.zeros(*t.shape[:2], 1, dtype=t.dtype)
+    once = torch.cat([second * x * dt, second * dt, t, none + 1], 2)
+    twice = torch.cat([second * x**2 * ddt, second * ddt, torch.zeros_like(t), none], 2)
+    return (t * second).sum(2) + shift[..., 0], once, twice
+
+
+def fixed_point(posterior, seed, squares, draws=2000):
+    """The deviations that a method's rule has at rest around these means: 1/σ² = Σ_i E_q[h_i] + 1 over the data.
+
+    h_i is the second derivative of −log p(y_i|f); of ``squares`` of gradients, as vogn has them, the square of the
+    first. q is the posterior: where the rule is at rest, these are its own deviations.
+    """
+    x, y = curve(seed)
+    mean = torch.cat([posterior.mean[name].flatten() for name in PARTS]).double()
+    std = torch.cat([posterior.std[name].flatten() for name in PARTS]).double()
+    generator, total = torch.Generator().manual_seed(0), torch.zeros_like(mean)
+    for _ in range(draws // 200):
+        f, once, twice = slopes(mean + std * torch.randn(200, len(mean), generator=generator, dtype=DOUBLE), x)
+        off = (y - f)[..., None] / NOISE**2
+        each = (off * once) ** 2 if squares else once**2 / NOISE**2 - off * twice
+        total += each.sum((0, 1)) / draws
+    return std, (total + 1).clamp(min=1e-3).rsqrt()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("method", ["ivon", "vogn", "bbb"])
+def test_the_deviations_of_a_small_network_belong_to_its_means(method, seed):
+    """Within 25 % over all weights, and typically for one. Seen: 0.89 to 0.95 in the mean, 0.10 to 0.22 for one weight.
+    Of fits ten times as long 0.93 to 1.00, and 0.03 to 0.12."""
+    std, rest = fixed_point(small_network(method, seed), seed, squares=method == "vogn")
+    ratio = (std / rest).log()
+    assert abs(float(ratio.mean())) < math.log(1.25)
+    assert float(ratio.square().mean().sqrt()) < 0.25
+
+
+def by_size(posterior):
+    """Deviations by layer, the smallest first: hidden units of two fits may be the same ones in another order."""
+    return torch.cat([posterior.std[name].flatten().sort().values for name in PARTS]).double()
+
+
+SLOW_MEANS = "the means of vogn's default rate are still on their way: at lr=0.5 the ratios are 0.85 and 1.00"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("method", ["ivon", "vogn", "bbb"])
+def test_the_deviations_of_a_small_network_are_those_of_a_long_fit(method, seed, request):
+    """From the same start with ten times the steps, within 25 % in the geometric mean. Two such long fits, the second
+    from the end of a default one, differ by 0.93 to 1.00."""
+    if method == "vogn" and seed < 2:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=SLOW_MEANS))
+    default = small_network(method, seed)
+    long = small_network(method, seed, epochs=10 * len(default.info["history"]))
+    assert abs(float((by_size(default) / by_size(long)).log().mean())) < math.log(1.25)

@@ -79,6 +79,8 @@ def _train(
         return
     entry = examine(settings.method, posterior, split, seed=settings.seed)
     baselines = examine_baselines(split, settings.seed)
+    for choice in entry.choices:
+        say(choice)
     comparison = Comparison(split, [entry], run.command, settings.seed, schema, notes, baselines=baselines)
     publish(comparison, folder.path, args.json)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bayesrule import likelihoods
 from bayesrule.cli.options import RunSettings, is_table
@@ -50,7 +50,8 @@ def settled(settings: RunSettings, split: Split) -> tuple[RunSettings, list[str]
         return settings, []
     if split.kind == "classes":
         return replace(settings, likelihood=None), []
-    choice = likelihoods.best(split.train, settings.seed, split.kind)
+    train: Any = split.train if split.weight is None else (*split.train, split.weight)
+    choice = likelihoods.best(train, settings.seed, split.kind)
     return replace(settings, likelihood=choice.name), [str(choice)]
 
 
@@ -64,7 +65,7 @@ def describe(split: Split, schema: Schema | None) -> list[str]:
         encoded = encoded.replace("become", "becomes")
     notes = [f"{examples}; {encoded}", *schema.notes]
     if split.weight is not None:
-        notes.append("weights count in training only: in scores all rows count alike, and baselines know no weights")
+        notes.append("weights count in training, also in that of the baselines: in scores all rows count alike")
     return notes
 
 

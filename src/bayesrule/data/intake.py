@@ -135,10 +135,7 @@ def _tensor(name: str, value: Any) -> Tensor:
         return value.detach()
     if hasattr(value, "tocoo"):  # scipy's, which numpy takes for one object
         raise TypeError(f"{name} must be a dense array, got a sparse {type(value).__name__}: pass {name}.toarray()")
-    if isinstance(value, list) and any(isinstance(row, np.ma.MaskedArray) for row in value):
-        value = np.ma.array(value)
-    if isinstance(value, np.ma.MaskedArray):
-        _check_unmasked(name, value)
+    check_unmasked(name, value)
     try:
         if hasattr(value, "to_numpy"):  # pandas and polars
             value = value.to_numpy()
@@ -155,7 +152,18 @@ def _tensor(name: str, value: Any) -> Tensor:
     return torch.from_numpy(np.require(array, dtype, ["C_CONTIGUOUS", "WRITEABLE"]))
 
 
-def _check_unmasked(name: str, array: np.ma.MaskedArray[Any, Any]) -> None:
+def check_unmasked(name: str, value: Any) -> None:
+    """Refuse an array, or a list of rows, of which something is masked: numpy would read what is below the mask.
+
+    >>> check_unmasked("X", np.ma.masked_array([1.0, 2.0], [False, True]))
+    Traceback (most recent call last):
+    ValueError: X must have all its values: 1 of 2 are masked, the first in row 1. Drop those rows or fill them in, ...
+    """
+    if isinstance(value, list) and any(isinstance(row, np.ma.MaskedArray) for row in value):
+        value = np.ma.array(value)
+    if not isinstance(value, np.ma.MaskedArray):
+        return
+    array = value
     masked = np.argwhere(np.ma.getmaskarray(array))
     if len(masked):
         row, *rest = masked[0].tolist()

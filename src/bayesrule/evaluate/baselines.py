@@ -9,7 +9,7 @@ boosting    trees on gradients         the same                        the same,
 =========== ========================== =============================== ==========================================
 
 All are scikit-learn's as they come. Those of reals give no noise: it is the deviation of predictions of rows that they
-were not trained on.
+were not trained on. A training row of weight w counts as w rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -39,6 +39,18 @@ LEAST = 1e-6
 """The least probability of a class, or rate: sure and wrong is not infinitely bad."""
 
 Array: TypeAlias = NDArray[Any]
+
+
+class Rows(NamedTuple):
+    """Training examples: inputs ``[rows, inputs]``, targets, and how many times each row counts; None: once."""
+
+    x: Array
+    y: Array
+    weight: Array | None
+
+    def take(self, which: Array) -> Rows:
+        """Some of the rows."""
+        return Rows(self.x[which], self.y[which], None if self.weight is None else self.weight[which])
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +76,8 @@ def baselines(split: Split, seed: int = 0) -> Iterator[Baseline]:
     """
     if split.train[1].ndim != 1:  # several targets for an example: scikit-learn's models have one
         return
-    x, y = _some(split, seed)
+    rows = _some(split, seed)
+    y = rows.y
     fits = {"base rate" if split.kind == "classes" else "mean": _constant}
     if len(y) >= LEAST_ROWS and len(np.unique(y)) > 1:
         fits |= {"linear": _linear, "boosting": _boosting}
@@ -73,7 +86,7 @@ def baselines(split: Split, seed: int = 0) -> Iterator[Baseline]:
         # Threads of boosting wait for each other by spinning: where others use the cores, too, seconds become minutes.
         with warnings.catch_warnings(), one_thread():
             warnings.simplefilter("ignore")  # a baseline that has not quite converged is one still
-            law = fit(x, y, split, seed)
+            law = fit(rows, split, seed)
         yield Baseline(name, time.perf_counter() - start, len(y), law)
 
 
@@ -89,16 +102,20 @@ def one_thread() -> Iterator[None]:
 Law: TypeAlias = Callable[[Array], Prediction]
 
 
-def _constant(x: Array, y: Array, split: Split, seed: int) -> Law:
+def _constant(rows: Rows, split: Split, seed: int) -> Law:
+    y, weight = rows.y, rows.weight
     if split.kind == "classes":
-        rates = np.bincount(y, minlength=len(split.classes)) / len(y)
+        counts = np.bincount(y, weight, minlength=len(split.classes))
+        rates = counts / counts.sum()
         return lambda at: _classes(np.tile(rates, (len(at), 1)))
+    mean = np.average(y, weights=weight)
     if split.kind == "counts":
-        return lambda at: _counts(np.full(len(at), y.mean()))
-    return lambda at: _reals(np.full(len(at), y.mean()), y.std(), y)
+        return lambda at: _counts(np.full(len(at), mean))
+    deviation = float(np.sqrt(np.average((y - mean) ** 2, weights=weight)))
+    return lambda at: _reals(np.full(len(at), mean), deviation, y)
 
 
-def _linear(x: Array, y: Array, split: Split, seed: int) -> Law:
+def _linear(rows: Rows, split: Split, seed: int) -> Law:
     from sklearn.linear_model import LogisticRegression, PoissonRegressor, RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -108,10 +125,10 @@ def _linear(x: Array, y: Array, split: Split, seed: int) -> Law:
         "counts": PoissonRegressor(max_iter=1000),
         "reals": RidgeCV(np.logspace(-3, 4, 15)),
     }
-    return _trained(make_pipeline(StandardScaler(), models[split.kind]), x, y, split, seed)
+    return _trained(make_pipeline(StandardScaler(), models[split.kind]), rows, split, seed)
 
 
-def _boosting(x: Array, y: Array, split: Split, seed: int) -> Law:
+def _boosting(rows: Rows, split: Split, seed: int) -> Law:
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     # Stopping early would take a share of every class, and a class of one row has none.
@@ -120,33 +137,44 @@ def _boosting(x: Array, y: Array, split: Split, seed: int) -> Law:
         "counts": HistGradientBoostingRegressor(loss="poisson", early_stopping=False, random_state=seed),
         "reals": HistGradientBoostingRegressor(early_stopping=False, random_state=seed),
     }
-    return _trained(models[split.kind], x, y, split, seed)
+    return _trained(models[split.kind], rows, split, seed)
 
 
-def _trained(model: Any, x: Array, y: Array, split: Split, seed: int) -> Law:
+def _trained(model: Any, rows: Rows, split: Split, seed: int) -> Law:
     """The law of a model of scikit-learn."""
     if split.kind == "classes":
-        model.fit(x, y)
+        _fit(model, rows)
         return lambda at: _classes(_all_classes(model, at, len(split.classes)))
     if split.kind == "counts":
-        model.fit(x, y)
+        _fit(model, rows)
         return lambda at: _counts(model.predict(at))
-    noise = _noise(model, x, y, seed)
-    return lambda at: _reals(model.predict(at), noise, y)
+    noise = _noise(model, rows, seed)
+    return lambda at: _reals(model.predict(at), noise, rows.y)
 
 
-def _noise(model: Any, x: Array, y: Array, seed: int) -> float:
+def _fit(model: Any, rows: Rows) -> None:
+    """Train a model of scikit-learn; in a pipeline every step counts the rows by their weights."""
+    weights: dict[str, Array] = {}
+    if rows.weight is not None:
+        steps = [f"{step}__" for step, _ in getattr(model, "steps", [])]
+        weights = {f"{step}sample_weight": rows.weight for step in steps or [""]}
+    model.fit(rows.x, rows.y, **weights)
+
+
+def _noise(model: Any, rows: Rows, seed: int) -> float:
     """Train a model of reals; the root mean square of its errors on rows that it was not trained on."""
     from sklearn.model_selection import KFold
 
-    errors = []
-    for train, held in KFold(5, shuffle=True, random_state=seed).split(x):
-        errors.append(y[held] - model.fit(x[train], y[train]).predict(x[held]))
-        if len(y) > MANY:
+    errors, counts = [], []
+    for train, held in KFold(5, shuffle=True, random_state=seed).split(rows.x):
+        _fit(model, rows.take(train))
+        errors.append(rows.y[held] - model.predict(rows.x[held]))
+        counts.append(np.ones(len(held)) if rows.weight is None else rows.weight[held])
+        if len(rows.y) > MANY:
             break
     else:
-        model.fit(x, y)
-    return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
+        _fit(model, rows)
+    return float(np.sqrt(np.average(np.concatenate(errors) ** 2, weights=np.concatenate(counts))))
 
 
 def _all_classes(model: Any, at: Array, count: int) -> Array:
@@ -169,17 +197,19 @@ def _reals(means: Array, noise: float, y: Array) -> Reals:
     return Reals(torch.from_numpy(means)[None], torch.tensor(max(noise, least), dtype=torch.float64))
 
 
-def _some(split: Split, seed: int) -> tuple[Array, Array]:
-    """The training examples, or a random share if there are very many."""
-    x, y = _flat(split.train[0]), split.train[1].cpu().numpy()
-    if y.dtype.kind == "f":
-        y = y.astype(np.float64)
-    each = x.shape[1] * (len(split.classes) if len(split.classes) > 2 else 1)
+def _some(split: Split, seed: int) -> Rows:
+    """The training examples that count, or a random share if there are very many."""
+    rows = Rows(_flat(split.train[0]), split.train[1].cpu().numpy(), None)
+    if rows.y.dtype.kind == "f":
+        rows = rows._replace(y=rows.y.astype(np.float64))
+    if split.weight is not None:
+        weight = split.weight.cpu().double().numpy()
+        rows = rows._replace(weight=weight).take(np.flatnonzero(weight > 0))
+    each = rows.x.shape[1] * (len(split.classes) if len(split.classes) > 2 else 1)
     most = MOST_VALUES // max(each, 1)
-    if len(y) <= most:
-        return x, y
-    rows = np.sort(np.random.default_rng(seed).permutation(len(y))[:most])
-    return x[rows], y[rows]
+    if len(rows.y) <= most:
+        return rows
+    return rows.take(np.sort(np.random.default_rng(seed).permutation(len(rows.y))[:most]))
 
 
 def _flat(x: Tensor) -> Array:

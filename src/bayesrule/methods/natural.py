@@ -85,9 +85,11 @@ class _NaturalMethod(Method):
             for group in groups:
                 group["hess_init"] = task.weight / (self.augmentation * self.initial_std**2)
         for group in groups:
-            group["clip_radius"] = (
-                _radius(group, task.data.total * self.augmentation) if self.clip_radius is None else self.clip_radius
-            )
+            group["clip_radius"] = self.clip_radius
+            if self.clip_radius is None:
+                # Other steps than Newton's are longer, by the factor that makes the first ones those of SGD.
+                first = None if self.newton else group["hess_init"]
+                group["clip_radius"] = _radius(group, task.data.total * self.augmentation, first, self.lr or LARGEST)
         optimizer = self.kind(
             groups,
             lr=LARGEST if self.lr is None else self.lr,
@@ -260,16 +262,25 @@ def _rate(determined: float) -> float:
     return min(LARGEST, TOGETHER / math.sqrt(determined), WELL_DETERMINED / determined)
 
 
-def _radius(group: Settings, n: float) -> float | list[Tensor]:
-    """The furthest that Newton's step of a weight may go: the deviation of its prior.
+def _radius(group: Settings, n: float, first: float | list[Tensor] | None, lr: float) -> float | list[Tensor]:
+    """The bound on (ḡ + δm)/(h + δ) under which no step of a weight is longer than the deviation of its prior.
 
     Where the network is sure of all examples the curvature is next to nothing, and the first mistake would send the
-    means of many weights to where no prior expects them, and the loss with them.
+    means of many weights to where no prior expects them, and the loss with them. ``first``: h₀ where steps are
+    lr·(h₀ + δ) times that ratio; None where they are Newton's, and a share of it.
     """
-    decay = group["weight_decay"]
-    if isinstance(decay, list):
-        return [(each * n).rsqrt().clamp(max=FURTHEST) for each in decay]
-    return min(FURTHEST, 1 / math.sqrt(decay * n)) if decay else FURTHEST
+    decays, firsts = group["weight_decay"], first
+    if not isinstance(decays, list) and not isinstance(firsts, list):
+        furthest = min(FURTHEST, 1 / math.sqrt(decays * n)) if decays else FURTHEST
+        return furthest if firsts is None else furthest / (lr * (firsts + decays))
+    found = []
+    for k, (_, p) in enumerate(group["params"]):
+        decay = decays[k] if isinstance(decays, list) else p.new_tensor(decays)
+        furthest = (decay * n).rsqrt().clamp(max=FURTHEST).expand_as(p)
+        if firsts is not None:
+            furthest = furthest / (lr * ((firsts[k] if isinstance(firsts, list) else firsts) + decay))
+        found.append(furthest)
+    return found
 
 
 def _scale_gradients(tensors: Iterable[Tensor], factor: float) -> None:
@@ -342,7 +353,6 @@ class OGN(_NaturalMethod):
     lr: float | None = 0.5
     initial_std: float | None = 0.02
     betas: tuple[float, float | None] = (0.9, 0.9999)
-    clip_radius: float | None = math.inf
     tempering: float = 0.0
 
 

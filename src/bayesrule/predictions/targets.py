@@ -10,6 +10,8 @@ from torch import Tensor
 def shaped(kind: str, y: Tensor, shape: Sequence[int]) -> Tensor:
     """``y`` in ``shape``; only a dimension 1 of size 1 may be dropped, since anything else could broadcast unseen."""
     shape = list(shape)
+    if y.is_complex() and not kind.startswith("categorical"):  # whose own words are about integers
+        raise TypeError(f"{kind} must be real numbers: got {y.dtype}; give real and imaginary parts as two targets")
     if list(y.shape) == [*shape[:1], 1, *shape[1:]]:
         return y.squeeze(1)
     if list(y.shape) != shape:

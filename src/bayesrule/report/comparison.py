@@ -14,6 +14,7 @@ from bayesrule.data import Schema, Split
 from bayesrule.evaluate import Scores, baselines, score
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Binary, Prediction
+from bayesrule.report.choices import choices
 from bayesrule.report.measures import number
 from bayesrule.report.provenance import provenance, versions
 
@@ -22,7 +23,10 @@ CURVE, PLANE = 240, 90  # points along an axis of the picture of a function of o
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A method: its scores, its predictions on test inputs, on inputs from elsewhere and on a grid, and its cost."""
+    """A method: its scores, its predictions on test inputs, on inputs from elsewhere and on a grid, and its cost.
+
+    ``choices`` are sentences about what its fit has settled from the data.
+    """
 
     name: str
     scores: Scores
@@ -31,6 +35,7 @@ class Entry:
     grid: Prediction | None = None
     seconds: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
+    choices: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +102,7 @@ class Comparison:
             "nulls": {name: null._asdict() for name, null in entry.scores.nulls.items()},
             "seconds": entry.seconds,
             "cost": self.cost(entry),
+            "choices": list(entry.choices),
         }
 
 
@@ -129,6 +135,7 @@ def examine(name: str, posterior: Posterior, split: Split, samples: int = 32, se
         on_grid,
         posterior.info.get("seconds", 0.0),
         {key: value for key, value in posterior.info.items() if key not in ("history", "seconds", "versions")},
+        choices(posterior.info),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -53,12 +53,18 @@ Callback = Callable[[Progress], bool | None]
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """Stop when ``watch`` has not improved for ``patience`` epochs. It looks at the history alone, so it survives a
-    resume.
+    """Stop when ``watch`` has not improved for ``patience`` epochs.
+
+    The posterior is that of the best epoch, whether the fit stops or gets to its end:
+    ``posterior.info["best_epoch"]`` says which, counted from 0.
+
+    It looks at the history alone, and a checkpoint has the best epoch's state, so that it survives a resume.
 
     >>> progress = Progress(4, 9, 3, 9, True, {}, [{"val_nll": v} for v in (1.0, 0.5, 0.6, 0.7)])
     >>> EarlyStopping(patience=2)(progress), EarlyStopping(patience=3)(progress)
     (True, False)
+    >>> EarlyStopping().best(progress.history)
+    1
     """
 
     patience: int = 5
@@ -71,5 +77,9 @@ class EarlyStopping:
         if self.watch not in progress.history[-1]:
             known = ", ".join(sorted(progress.history[-1]))
             raise ValueError(f"early stopping watches {self.watch!r}, but the fit logs {known}; give fit(val=...)")
-        values = [entry[self.watch] for entry in progress.history]
-        return len(values) - 1 - values.index(min(values)) >= self.patience
+        return len(progress.history) - 1 - self.best(progress.history) >= self.patience
+
+    def best(self, history: Sequence[Mapping[str, float]]) -> int:
+        """The epoch in which ``watch`` was lowest, counted from 0; of several the first."""
+        values = [entry[self.watch] for entry in history]
+        return values.index(min(values))

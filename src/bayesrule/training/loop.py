@@ -21,7 +21,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule import __version__, likelihoods, methods, modules, naming, priors, processes, seeds, temperatures
+from bayesrule import (
+    __version__,
+    files,
+    likelihoods,
+    methods,
+    modules,
+    naming,
+    priors,
+    processes,
+    seeds,
+    temperatures,
+)
 from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
@@ -33,7 +44,7 @@ from bayesrule.task import Task
 from bayesrule.temperatures import Tempering
 from bayesrule.training import belief, collapse, together
 from bayesrule.training.alone import check_alone
-from bayesrule.training.callbacks import Callback, LazyLogs, Progress
+from bayesrule.training.callbacks import Callback, EarlyStopping, LazyLogs, Progress
 from bayesrule.training.collapse import Terms
 from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.holdout import mean_nll, with_held_out
@@ -175,6 +186,7 @@ class Loop:
     stop: bool = False
     unread: list[Logs] = field(default_factory=list)  # of the last steps, on the device still
     sums: dict[str, float] = field(default_factory=dict)  # of the logs of this epoch that were read
+    best: Tree | None = None  # the best epoch and the learner's state at its end, where early stopping asks for them
     seconds: float = 0.0
 
     @classmethod
@@ -239,7 +251,11 @@ class Loop:
         with seeds.untouched(self.task.device), watching as termination:
             while self.step < self.plan.steps and not (self.stop and self.step % self.plan.steps_per_epoch == 0):
                 self._epoch(self.step // self.plan.steps_per_epoch, termination)
+            history = self.plan.history[:]
+            if self.best is not None:
+                self._return_to(self.best)
             posterior = self._known(lambda: self.learner.conclude(self.held))
+            self.plan.history[:] = history
             diagnosis = self._diagnosis(posterior)
         posterior = posterior.with_context(info=posterior.context.info | diagnosis | self._story())
         if self.folder is not None and not self.rank:
@@ -259,6 +275,11 @@ class Loop:
         if found.collapsed and self.step >= LONG_ENOUGH and not self.rank:
             warnings.warn(found.says, stacklevel=4)
         return {"collapse": found.to_json()}
+
+    def _return_to(self, best: Tree) -> None:
+        """Let the learner be as if an epoch that is over had been the last."""
+        self.learner.load_state_dict(best["learner"])
+        del self.plan.history[best["epoch"] + 1 :]  # from which a learner knows how its last epoch went
 
     def _epoch(self, epoch: int, termination: Termination | None) -> None:
         """What is left of one epoch."""
@@ -330,8 +351,24 @@ class Loop:
             progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, LazyLogs(logs), history)
             answers = [callback(progress) for callback in self.callbacks]  # each is called, whatever others answer
             self.stop = self.stop or any(answers)
+        if ended and (self.callbacks or self.count > 1):
+            self._keep_best(epoch)
         if ended and self.count > 1:  # one process that stopped alone would leave the others waiting
             self.stop = processes.any_of(self.stop)
+
+    @property
+    def _watching(self) -> EarlyStopping | None:
+        """Who says which epoch is the best: early stopping, of several the first."""
+        return next((callback for callback in self.callbacks if isinstance(callback, EarlyStopping)), None)
+
+    def _keep_best(self, epoch: int) -> None:
+        """Copy the learner's state if the epoch that has just ended is the best so far."""
+        watching = self._watching
+        best = watching is not None and watching.best(self.plan.history) == epoch
+        if self.count > 1:  # logs may differ between processes: the first one decides for all
+            best = processes.any_of(best and not self.rank)
+        if best:
+            self.best = {"epoch": epoch, "learner": files.copied(self.learner.state_dict())}
 
     def _known(self, ask: Callable[[], Posterior]) -> Posterior:
         """What the learner knows, if it is finite; its draws depend on the seed alone."""
@@ -364,6 +401,7 @@ class Loop:
                 "learner": learner,
                 "processes": self.count,
                 "settled": self.settled,
+                "best": self.best,
                 "step": self.step,
                 "stop": self.stop,
                 "sums": self.sums,
@@ -377,6 +415,8 @@ class Loop:
         self.learner.load_state_dict(saved["learner"])
         self.plan.history[:] = saved["history"]
         self.step, self.stop, self.sums, self.seconds = saved["step"], saved["stop"], saved["sums"], saved["seconds"]
+        if self._watching is not None:  # who resumes without early stopping wants the last epoch
+            self.best = saved.get("best")
 
     def _story(self) -> dict[str, Any]:
         """How the posterior came about; of a prior that earlier data have taught, which is large, the name alone."""
@@ -400,6 +440,7 @@ class Loop:
             "prior": prior,
             "n": self.task.data.n,
             "history": self.plan.history,
+            "best_epoch": None if self.best is None else self.best["epoch"],
             "seconds": self.seconds,
             "versions": {
                 "bayesrule": __version__,

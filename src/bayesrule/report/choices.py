@@ -1,0 +1,69 @@
+"""What a fit has settled from the data, and what that has beaten, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bayesrule.report.measures import number
+
+SHARE = 0.01  # of the weight, below which a candidate is not named
+
+
+def choices(info: Mapping[str, Any]) -> list[str]:
+    """The sentences about ``posterior.info``: the prior's width, the weights of candidates, the epoch that was kept.
+
+    >>> tried = {"0.9": 0.251, "1.6": 0.21, "3": 0.227}
+    >>> choices({"prior": {"settled": {"scale": 1.6, "held_out_nll": tried, "networks": 15, "steps": 400}}})
+    ["the prior's width, 1.6/√fan-in, was settled on held-out data: NLL 0.210 against 0.227 of the next, 3/√fan-in"]
+    """
+    return [*_width(info), *_candidates(info), *_epoch(info)]
+
+
+def _width(info: Mapping[str, Any]) -> Iterator[str]:
+    """How wide the prior is, where the fit was to find out."""
+    settled = (info.get("prior") or {}).get("settled")
+    if settled is None:
+        return
+    if settled["scale"] is None:
+        yield f"the prior's width was not settled from the data: {settled['why']}"
+        return
+    chosen = f"{settled['scale']:g}"
+    tried = settled["held_out_nll"]
+    said = f"the prior's width, {chosen}/√fan-in, was settled on held-out data: NLL {number(tried[chosen])}"
+    others = {scale: nll for scale, nll in tried.items() if scale != chosen}
+    if not others:
+        yield f"{said}; under all others it was not finite"
+        return
+    second = min(others, key=lambda scale: others[scale])
+    of_next = f"{number(others[second])} of the next, {second}/√fan-in"
+    if others[second] < tried[chosen]:  # a tie, which goes to the narrower prior
+        yield f"{said}, not clearly above {of_next}, and narrower"
+    else:
+        yield f"{said} against {of_next}"
+
+
+def _candidates(info: Mapping[str, Any]) -> Iterator[str]:
+    """What a stack of candidates is made of."""
+    found = info.get("diagnostics", {}).get("candidates", [])
+    if len(found) < 2:
+        return
+    by_weight = sorted(found, key=lambda each: -each["weight"])
+    used = [each for each in by_weight if each["weight"] >= SHARE]
+    parts = [f"{each['name']} {each['weight']:.0%} (NLL {number(each['held_out_nll'])})" for each in used]
+    said = f"{len(found)} candidates were weighed by data that they had not seen: {', '.join(parts)}"
+    if len(used) < len(found):
+        best = min((each for each in found if each not in used), key=lambda each: each["held_out_nll"])
+        said += f"; the best that was left out, {best['name']}, has NLL {number(best['held_out_nll'])}"
+    yield said
+
+
+def _epoch(info: Mapping[str, Any]) -> Iterator[str]:
+    """Which epoch early stopping kept."""
+    best, history = info.get("best_epoch"), info.get("history", [])
+    if best is None:
+        return
+    said = f"early stopping kept epoch {best + 1} of {len(history)}"
+    if "val_nll" in history[best]:
+        said += f": held-out NLL {number(history[best]['val_nll'])}, {number(history[-1]['val_nll'])} in the last"
+    yield said
