@@ -14,7 +14,7 @@ from torch import nn
 from bayesrule import likelihoods, methods, modules, priors, seeds
 from bayesrule.data import Arrays, Batch, Data, as_data, hold_out
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Method, Noise, Plan
+from bayesrule.methods import Method, Noise, Plan, default_epochs
 from bayesrule.naming import unknown
 from bayesrule.priors import Prior
 from bayesrule.sweeps.job import SweepJob, Where, the_store
@@ -23,7 +23,7 @@ from bayesrule.sweeps.results import Callback, Sweep, SweepProgress
 from bayesrule.sweeps.space import Space, default_space
 from bayesrule.sweeps.workers import side_by_side, work
 from bayesrule.task import Task
-from bayesrule.training import FitSettings, check_held_out, default_batch_size, default_epochs, fit
+from bayesrule.training import FitSettings, check_held_out, default_batch_size, fit
 
 if TYPE_CHECKING:
     from bayesrule.sweeps.store import Store

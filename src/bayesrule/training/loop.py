@@ -36,7 +36,7 @@ from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.holdout import mean_nll, with_held_out
 from bayesrule.training.past import continue_from
 from bayesrule.training.progress import shown
-from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs
+from bayesrule.training.settings import DATA, FitSettings, default_batch_size
 
 START, ORDER, NOISE, END, HELD, SHARED, BELIEF = range(7)  # what a seed is for
 READ_EVERY = 1000  # steps after which logs on a device are read, however long the epoch
@@ -80,8 +80,8 @@ def fit(
             its likelihood, with the noise it has, and its scaling of inputs and targets.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w).
         epochs: passes over the data; None: enough for 2000 steps, 4000 of variational methods, and at least 10, and of
-            few data point methods go on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is
-            trained already, and taken as it is.
+            few data point methods go on to the mode, ``posterior.info["diagnostics"]["converged"]``; of samplers, as
+            their fields say; 0: the model is trained already, and taken as it is.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
             on.
         seed: the same seed gives the same posterior.
@@ -112,7 +112,7 @@ def fit(
             to_convergence = epochs is None
             chosen = naming.choose("method", method, methods.AVAILABLE, Method)
             if epochs is None:
-                epochs = default_epochs(data.steps(batch_size), chosen.least_steps)
+                epochs = chosen.default_epochs(data.steps(batch_size))
             settings = FitSettings(
                 chosen,
                 None if likelihood is None else likelihoods.choose(likelihood),
@@ -204,7 +204,7 @@ class Loop:
             check_alone(task)
         rank, seed = processes.rank(), settings.seed
         if settings.prior is None and plan.steps and needs.prior:
-            settled = settled or belief.settle(task, plan, mixed(seed, BELIEF))
+            settled = settled or belief.settle(task, plan, mixed(seed, BELIEF), needs.work)
             if settled["scale"] is not None:
                 task = task.with_prior(belief.prior(task.model, settled["scale"]))
         noise = Noise.on(task.device)
