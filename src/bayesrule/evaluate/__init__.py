@@ -1,17 +1,21 @@
 """How good predictions are: scores with bootstrap intervals, and curves for pictures."""
 
 from bayesrule.evaluate.baselines import Baseline, baselines
+from bayesrule.evaluate.chains import Mixing, chains
 from bayesrule.evaluate.curves import quantile_calibration, reliability, risk_coverage
 from bayesrule.evaluate.null import Null
-from bayesrule.evaluate.score import evaluate, score
+from bayesrule.evaluate.score import score
 from bayesrule.evaluate.scores import Scores
+from bayesrule.evaluate.verb import evaluate
 from bayesrule.evaluate.weighted import flat, risk_curve
 
 __all__ = [
     "Baseline",
+    "Mixing",
     "Null",
     "Scores",
     "baselines",
+    "chains",
     "evaluate",
     "flat",
     "quantile_calibration",

@@ -116,8 +116,12 @@ class LogPosterior:
             batch = Batch(batch.x, y, batch.weight)
         most = max(ROWS // self.chains, 1)
         size = inputs.block(batch.x, most, 2**25)
-        for index in torch.arange(len(batch.y)).split(size):
-            yield batch if len(index) == len(batch.y) else batch.take(index)
+        parts = math.ceil(len(batch.y) / size)
+        if parts == 1:
+            yield batch
+            return
+        for index in torch.arange(len(batch.y)).tensor_split(parts):
+            yield batch.take(index)
 
     def _log_probs(self, rows: Tensor, batch: Batch) -> Tensor:
         """log p(y|f) of every example under every network, ``[C, B]``."""

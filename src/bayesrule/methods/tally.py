@@ -29,7 +29,8 @@ class Tally:
     @classmethod
     def none(cls, rows: Tensor) -> Tally:
         """Of no transitions yet."""
-        return cls(*(rows.new_zeros(len(rows), dtype=torch.float32) for _ in NAMES))
+        zeros = rows.new_zeros(len(rows), dtype=torch.float32)
+        return cls(zeros, zeros, zeros, zeros, zeros, zeros, zeros)  # which nothing changes in place
 
     def add(self, told: Move) -> None:
         """One more transition."""

@@ -19,9 +19,12 @@ def r_hat(draws: Tensor) -> Tensor:
     >>> generator = torch.Generator().manual_seed(0)
     >>> same = torch.randn(4, 200, generator=generator, dtype=torch.float64)
     >>> round(float(r_hat(same)), 2), round(float(r_hat(same + torch.arange(4)[:, None])), 2)
-    (1.0, 1.75)
+    (1.0, 1.55)
     """
-    halves = split(draws.double())
+    draws = _ready(draws)
+    if draws.shape[1] < FEWEST:
+        return _unknown(draws)
+    halves = split(draws)
     folded = (halves - _median(halves)).abs()
     # not `maximum`, of which a NaN is one of both
     return torch.fmax(_plain_r_hat(_normalised(halves)), _plain_r_hat(_normalised(folded)))
@@ -34,12 +37,17 @@ def ess_bulk(draws: Tensor) -> Tensor:
     >>> 700 < float(ess_bulk(torch.randn(4, 250, generator=generator, dtype=torch.float64))) < 1300
     True
     """
-    return _ess(_normalised(split(draws.double())))
+    draws = _ready(draws)
+    if draws.shape[1] < FEWEST:
+        return _unknown(draws)
+    return _ess(_normalised(split(draws)))
 
 
 def ess_tail(draws: Tensor) -> Tensor:
     """How many independent draws tell the 5 % and 95 % quantiles as well as these: the smaller of the two."""
-    draws = draws.double()
+    draws = _ready(draws)
+    if draws.shape[1] < FEWEST:
+        return _unknown(draws)
     found = []
     for level in (0.05, 0.95):
         quantile = torch.quantile(draws.flatten(0, 1), level, dim=0)
@@ -60,6 +68,16 @@ def split(draws: Tensor) -> Tensor:
     """Halves of chains as chains: ``[2C, ⌊D/2⌋, ...]``, without the draw in the middle of an odd number."""
     half = draws.shape[1] // 2
     return torch.cat([draws[:, :half], draws[:, draws.shape[1] - half :]])
+
+
+def _ready(draws: Tensor) -> Tensor:
+    """In double precision, on the CPU: not every device has it, nor sorts and Fourier's transform."""
+    return draws.detach().cpu().double()
+
+
+def _unknown(draws: Tensor) -> Tensor:
+    """Not a number: there are too few draws to tell."""
+    return torch.full(draws.shape[2:], math.nan, dtype=torch.float64)
 
 
 def _median(draws: Tensor) -> Tensor:
@@ -84,8 +102,6 @@ def _normalised(draws: Tensor) -> Tensor:
 
 def _plain_r_hat(draws: Tensor) -> Tensor:
     count = draws.shape[1]
-    if count < FEWEST // 2:
-        return torch.full(draws.shape[2:], math.nan, dtype=draws.dtype, device=draws.device)
     within = draws.var(1).mean(0)
     between = draws.mean(1).var(0)
     return ((count - 1) / count + between / within).sqrt()
@@ -95,8 +111,6 @@ def _ess(draws: Tensor) -> Tensor:
     """M·D/τ, τ = −1 + 2 Σ_t P̂_t over Geyer's initial monotone sequence of pairs of autocorrelations."""
     chains, count = draws.shape[:2]
     shape = draws.shape[2:]
-    if count < FEWEST // 2 or chains < 2:
-        return torch.full(shape, math.nan, dtype=draws.dtype, device=draws.device)
     covariances = _autocovariances(draws.reshape(chains, count, -1)).mean(0)  # [D, Q]
     means = draws.reshape(chains, count, -1).mean(1)
     within = covariances[0] * count / (count - 1)
