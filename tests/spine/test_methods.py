@@ -78,7 +78,7 @@ METHODS = {
     "sgld": (SGLD(chains=2, draws=6, warm_up=2, thin=1, training=8, lr=0.05, cycles=2, precondition=True), Particles),
     "sghmc": (SGHMC(chains=2, draws=6, warm_up=2, thin=1, training=8, lr=0.05, precondition=True), Particles),
     "sghmc, there and back": (
-        SGHMC(chains=2, draws=6, thin=1, warm_start="none", rate_of_draws=0.05, symmetric=True),
+        SGHMC(chains=2, draws=6, thin=1, warm_start="none", sampling_lr=0.05, symmetric=True),
         Particles,
     ),
 }

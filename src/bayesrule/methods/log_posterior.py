@@ -45,6 +45,7 @@ class LogPosterior:
         self.centre = self._flat(self.unknown) if self.unknown else None
         self.layers: Layers | None = None
         self.way = "loop"
+        self._check_gradient()
         self._choose_way()
 
     def start(self, network: nn.Module) -> Tensor:
@@ -174,7 +175,7 @@ class LogPosterior:
                 return
         self.way = "loop"
 
-    def check_gradient(self) -> None:
+    def _check_gradient(self) -> None:
         """Refuse a likelihood that gives no gradient to follow."""
         batch = next(iter(self._pieces(next(self.task.ordered(2)))))
         rows = self.start(self.task.model)[None].requires_grad_()

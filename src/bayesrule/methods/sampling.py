@@ -138,7 +138,6 @@ class SamplingLearner(Learner):
         self.method, self.task, self.plan, self.noise = method, task, plan, noise
         _check_memory(method, task)
         self.density = LogPosterior(task, method.chains)
-        self.density.check_gradient()
         if self.density.total < 2:
             raise ValueError(f"{method.name} needs two weights or more, and the model has one: take method 'laplace'")
         self.kernel = method.kernel()

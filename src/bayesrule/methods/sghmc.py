@@ -25,7 +25,7 @@ class SGHMC(Sampler):
     There is no test. Errors of its steps are of order h²; the noise of mini-batches makes it wider than the posterior,
     hardly so in ``symmetric`` passes.
 
-    Fields of all samplers: see `Sampler`; a step of the loop is one of a mini-batch. ``rate_of_draws``: α, the learning
+    Fields of all samplers: see `Sampler`; a step of the loop is one of a mini-batch. ``sampling_lr``: α, the learning
     rate. ``momentum``: the share of the velocity that a step keeps. ``cycles``: in how many cycles of half a cosine α
     falls, each with draws in its second half; 0: it is constant. ``precondition``: whether the mass of each weight is
     learnt from its gradients in the warm-up, and then kept. ``symmetric``: whether mini-batches are seen there and
@@ -39,7 +39,7 @@ class SGHMC(Sampler):
     thin: int = 40
     warm_up: int = 25
     training: int = 1000
-    rate_of_draws: float = 0.003
+    sampling_lr: float = 0.0005
     momentum: float = 0.9
     cycles: int = 0
     precondition: bool = False
@@ -47,7 +47,7 @@ class SGHMC(Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("rate_of_draws", self.rate_of_draws)
+        check_positive("sampling_lr", self.sampling_lr)
         check_cycles(self.cycles, self.draws)
         if not 0 < self.momentum < 1:
             raise ValueError(f"momentum must lie between 0 and 1, not {self.momentum}")
@@ -58,12 +58,12 @@ class SGHMC(Sampler):
 
     def tuner(self, position: Tensor, task: Task) -> Tuner:
         """A rate, whose root is the step."""
-        step = torch.full_like(position[:, 0], math.sqrt(self.rate_of_draws * task.weight))
+        step = torch.full_like(position[:, 0], math.sqrt(self.sampling_lr * task.weight))
         return ByRate(position, step, 0.5, self.cycles, self.precondition)
 
     def rate(self) -> tuple[str, float | None]:
         """α."""
-        return "rate_of_draws", self.rate_of_draws
+        return "sampling_lr", self.sampling_lr
 
     def passes(self, task: Task, plan: Plan, noise: Noise) -> SymmetricPasses | None:
         """There and back, if told to."""

@@ -20,7 +20,7 @@ class SGLD(Sampler):
 
     There is no test: the noise of mini-batches, and steps that are not small, make it wider than the posterior.
 
-    Fields of all samplers: see `Sampler`; a step of the loop is one of a mini-batch. ``rate_of_draws``: α. ``cycles``:
+    Fields of all samplers: see `Sampler`; a step of the loop is one of a mini-batch. ``sampling_lr``: α. ``cycles``:
     in how many cycles of half a cosine it falls, each with draws in its second half (Zhang et al. 2020); 0: it is
     constant. ``precondition``: whether s of each weight is learnt from its gradients in the warm-up, and then kept.
     """
@@ -32,13 +32,13 @@ class SGLD(Sampler):
     thin: int = 40
     warm_up: int = 25
     training: int = 1000
-    rate_of_draws: float = 0.01
+    sampling_lr: float = 0.002
     cycles: int = 0
     precondition: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("rate_of_draws", self.rate_of_draws)
+        check_positive("sampling_lr", self.sampling_lr)
         check_cycles(self.cycles, self.draws)
 
     def kernel(self) -> Overdamped:
@@ -47,12 +47,12 @@ class SGLD(Sampler):
 
     def tuner(self, position: Tensor, task: Task) -> Tuner:
         """A rate."""
-        step = torch.full_like(position[:, 0], self.rate_of_draws * task.weight)
+        step = torch.full_like(position[:, 0], self.sampling_lr * task.weight)
         return ByRate(position, step, 1.0, self.cycles, self.precondition)
 
     def rate(self) -> tuple[str, float | None]:
         """α."""
-        return "rate_of_draws", self.rate_of_draws
+        return "sampling_lr", self.sampling_lr
 
     def kept(self, steps: int) -> set[int]:
         """Evenly spread, or in the second half of each cycle."""
