@@ -184,13 +184,15 @@ class ByEnergy(Tuner):
 
     The error of a step ε grows like ε³, so that a transition of squared error Δ² says that ε (P·v/Δ²)^(1/6) were
     right; a forgetful mean over transitions of Δ²/(P·v·ε⁶), in which wild errors count little, gives the step (Robnik
-    2023). v falls from ``first`` to ``last`` over the warm-up. L = (Σ_j var z_j)^½ over the last part of it.
+    2023). v falls from ``first`` to ``last`` over the warm-up, in the last quarter of which it stays; the step to keep is
+    the geometric mean of those there. L = (Σ_j var z_j)^½ over the window before.
 
     ``diagonal``: whether deviations of coordinates are learnt from the draws, or stay one.
     """
 
     MEMORY = 150.0  # transitions that the mean goes back
     TRUST = 1.5  # of log ε: how far off an error may be and still count
+    CHANGING = ("step", "most", "ratios", "weights", "length", "deviation", "logs")
 
     def __init__(self, like: Tensor, step: Tensor, fixed: bool, variances: tuple[float, float], diagonal: bool) -> None:
         self.fixed, self.variances, self.diagonal = fixed, variances, diagonal
@@ -202,10 +204,14 @@ class ByEnergy(Tuner):
         self.deviation = torch.ones_like(like)
         self.spread = Spread.none(like)
         self.windows = 0
+        self.logs, self.count = torch.zeros_like(step), 0  # the sum of log ε over the last quarter
 
     def scales(self, done: float | None) -> Scales:
-        """The step and the length as they stand."""
-        return Scales(self.step, self.deviation, self.length)
+        """The step and the length as they stand; once draws are kept, the mean of the last steps."""
+        step = self.step
+        if done is not None and self.count:
+            step = (self.logs / self.count).exp()
+        return Scales(step, self.deviation, self.length)
 
     def observe(self, state: State, move: Move, done: float) -> None:
         """One transition."""
@@ -230,6 +236,8 @@ class ByEnergy(Tuner):
         # not more than a third at once: the mean is of few transitions in the beginning
         found = found.nan_to_num(nan=0.0).clamp(self.step / 1.3, self.step * 1.3)
         self.step = torch.where(wild, 0.8 * self.step, found).minimum(self.most)
+        if done >= WINDOWS[-1]:
+            self.logs, self.count = self.logs + self.step.log(), self.count + 1
 
     def _learn(self) -> None:
         """The end of a window."""
@@ -249,14 +257,15 @@ class ByEnergy(Tuner):
 
     def state_dict(self) -> Tree:
         """All that changes."""
-        kept = {name: getattr(self, name) for name in ("step", "most", "ratios", "weights", "length", "deviation")}
+        kept = {name: getattr(self, name) for name in self.CHANGING}
         # no number that is not finite: a checkpoint refuses them
         kept["most"] = self.most.nan_to_num(posinf=torch.finfo(self.most.dtype).max)
-        return kept | {"spread": self.spread.tree(), "windows": self.windows}
+        return kept | {"spread": self.spread.tree(), "windows": self.windows, "count": self.count}
 
     def load_state_dict(self, state: Tree) -> None:
         """Undo `state_dict`."""
-        for name in ("step", "most", "ratios", "weights", "length", "deviation"):
+        self.count = state["count"]
+        for name in self.CHANGING:
             setattr(self, name, state[name].to(self.step.device))
         self.spread.restore(state["spread"])
         self.windows = state["windows"]
