@@ -57,7 +57,7 @@ class Sampler(Method):
     thin: int = 1
     warm_up: int = 250
     warm_start: str = "map"
-    training: int = 100
+    training: int = 25
     lr: float = 1e-2
 
     def __post_init__(self) -> None:
