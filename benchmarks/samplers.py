@@ -4,11 +4,10 @@
     python benchmarks/samplers.py cost --out docs/results
 
 ``uci``: the mean test log-likelihood on the standard splits of four UCI sets, of 8 microcanonical chains over
-heteroscedastic networks of 2 × 16 units, and the processor's seconds that fit and prediction took. How long
-networks are trained first was chosen on a tenth of the training rows of split 0 of concrete; nothing was chosen on a
-test set. Finished splits are kept in
-``--cache``. ``cost``: the time of HMC's transitions over that of as many bare gradients, and of a step of 8 chains over
-that of one, both in turns.
+heteroscedastic networks of 2 × 16 units, and the processor's seconds that fit and prediction took. How long networks
+are trained first was chosen on a tenth of the training rows of split 0 of concrete; nothing was chosen on a test set.
+Finished splits are kept in ``--cache``. ``cost``: the time of HMC's transitions over that of as many bare gradients,
+and of a step of 8 chains over that of one, both in turns.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,13 @@ from bayesrule.task import Task
 
 WEAK = 3.0  # deviation of a log scale that nobody knows: a factor of 20 either way is nothing unusual
 ROWS = 2**15  # rows times chains in a pass: more of them take memory and save no time
+
+
+class _Piece(NamedTuple):
+    """A part of a batch, and its targets once for each network."""
+
+    batch: Batch
+    tiled: Tensor
 
 
 class LogPosterior:
@@ -68,7 +76,7 @@ class LogPosterior:
 
     def of(self, batch: Batch) -> Target:
         """The density given a batch, which stands for all data: of the whole of them it is the posterior itself."""
-        pieces = list(self._pieces(batch))
+        pieces = list(self._pieces(batch, self.chains))
         factor = self.task.data.n / (len(batch.y) * self.task.temperature)
 
         def target(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,17 +93,17 @@ class LogPosterior:
 
         return target
 
-    def log_likelihood(self, rows: Tensor, batch: Batch) -> Tensor:
+    def _log_likelihood(self, rows: Tensor, piece: _Piece) -> Tensor:
         """Σ_i w_i log p(y_i|f(x_i), u) of every network, ``[C]``."""
-        log_probs = self._log_probs(rows, batch)
-        if batch.weight is None:
+        log_probs = self._log_probs(rows, piece)
+        if piece.batch.weight is None:
             return log_probs.sum(1)
-        return (log_probs * batch.weight.to(log_probs)).sum(1)
+        return (log_probs * piece.batch.weight.to(log_probs)).sum(1)
 
-    def _likelihood(self, rows: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _likelihood(self, rows: Tensor, piece: _Piece) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
             rows = rows.detach().requires_grad_()
-            value = self.log_likelihood(rows, batch)
+            value = self._log_likelihood(rows, piece)
             (slope,) = torch.autograd.grad(value.sum(), rows)
         return value.detach(), slope
 
@@ -108,7 +116,7 @@ class LogPosterior:
     def _flat(self, tensors: Parameters) -> Tensor:
         return modules.flatten(tensors).to(self.dtype)
 
-    def _pieces(self, batch: Batch) -> Iterator[Batch]:
+    def _pieces(self, batch: Batch, chains: int) -> Iterator[_Piece]:
         """A batch in parts that a pass can take, with targets as the likelihood wants them."""
         if not isinstance(self.task.data, Arrays):  # whose targets are checked before the fit
             with torch.no_grad(), seeds.untouched(self.task.device):
@@ -118,20 +126,19 @@ class LogPosterior:
         most = max(ROWS // self.chains, 1)
         size = inputs.block(batch.x, most, 2**25)
         parts = math.ceil(len(batch.y) / size)
-        if parts == 1:
-            yield batch
-            return
         for index in torch.arange(len(batch.y)).tensor_split(parts):
-            yield batch.take(index)
+            part = batch if parts == 1 else batch.take(index)
+            yield _Piece(part, part.y.repeat(chains, *[1] * (part.y.ndim - 1)))
 
-    def _log_probs(self, rows: Tensor, batch: Batch) -> Tensor:
+    def _log_probs(self, rows: Tensor, piece: _Piece) -> Tensor:
         """log p(y|f) of every example under every network, ``[C, B]``."""
+        batch = piece.batch
         likelihood, weights, unknowns = self.task.likelihood, self.parameters(rows), self.unknowns(rows)
         if self.way == "products" and not unknowns:
             outputs = self._products(weights, batch.x)
             chains, examples = outputs.shape[:2]
             # networks side by side as if they were examples: what is known of them is the same
-            together = likelihood.log_prob(outputs.flatten(0, 1), batch.y.repeat(chains, *[1] * (batch.y.ndim - 1)))
+            together = likelihood.log_prob(outputs.flatten(0, 1), piece.tiled)
             return together.view(chains, examples)
 
         def under(outputs: Tensor, unknown: Parameters) -> Tensor:
@@ -155,20 +162,20 @@ class LogPosterior:
 
     def _choose_way(self) -> None:
         """The quickest way that gives what a loop over networks does, by two examples and two networks."""
-        batch = next(iter(self._pieces(next(self.task.ordered(2)))))
+        piece = next(self._pieces(next(self.task.ordered(2)), chains=2))
         rows = self.start(self.task.model).expand(2, -1)
         rows = rows + 0.01 * torch.tensor([[0.0], [1.0]]).to(rows)
-        wanted, slope = self._likelihood(rows, batch)
+        wanted, slope = self._likelihood(rows, piece)
         if not bool((wanted + slope.sum(1)).isfinite().all()):
             return  # too wide weights, say: the loop says what is wrong
-        self.layers = stacked(self.module, batch.x)
+        self.layers = stacked(self.module, piece.batch.x)
         for way in ("products", "vmap"):
             if way == "products" and self.layers is None:
                 continue
             self.way = way
             try:
                 with seeds.untouched(self.task.device):
-                    found, other = self._likelihood(rows, batch)
+                    found, other = self._likelihood(rows, piece)
             except Exception:  # whatever they cannot do, the loop can, or says what is wrong
                 continue
             if _close(found, wanted) and _close(other, slope):
@@ -177,9 +184,9 @@ class LogPosterior:
 
     def _check_gradient(self) -> None:
         """Refuse a likelihood that gives no gradient to follow."""
-        batch = next(iter(self._pieces(next(self.task.ordered(2)))))
+        piece = next(self._pieces(next(self.task.ordered(2)), chains=1))
         rows = self.start(self.task.model)[None].requires_grad_()
-        value = self.log_likelihood(rows, batch)
+        value = self._log_likelihood(rows, piece)
         if not value.requires_grad:
             raise ValueError(
                 f"likelihood {self.task.likelihood.name!r} gives no gradient: its log_prob cuts the graph from the "

@@ -184,8 +184,8 @@ class ByEnergy(Tuner):
 
     The error of a step ε grows like ε³, so that a transition of squared error Δ² says that ε (P·v/Δ²)^(1/6) were
     right; a forgetful mean over transitions of Δ²/(P·v·ε⁶), in which wild errors count little, gives the step (Robnik
-    2023). v falls from ``first`` to ``last`` over the warm-up, in the last quarter of which it stays; the step to keep is
-    the geometric mean of those there. L = (Σ_j var z_j)^½ over the window before.
+    2023). v falls from ``first`` to ``last`` over the warm-up, in the last quarter of which it stays; the step to keep
+    is the geometric mean of those there. L = (Σ_j var z_j)^½ over the window before.
 
     ``diagonal``: whether deviations of coordinates are learnt from the draws, or stay one.
     """
