@@ -14,10 +14,16 @@ import bayesrule as br
 from bayesrule import files, modules
 from bayesrule.methods import (
     BBB,
+    HMC,
     IVON,
+    LMC,
+    MALA,
     MAP,
+    MCLMC,
     MLE,
     OGN,
+    SGHMC,
+    SGLD,
     SWAG,
     VOGN,
     VON,
@@ -65,6 +71,16 @@ METHODS = {
     "von": (VON(), Gaussian),
     "vadam": (Vadam(), Gaussian),
     "multi-swag": (Ensemble(2, SWAG(rank=3, snapshots=4)), Mixture),
+    "hmc": (HMC(chains=2, draws=4, warm_up=4, training=4, leaps=8), Particles),
+    "mala": (MALA(chains=2, draws=4, warm_up=4, training=4), Particles),
+    "lmc": (LMC(chains=2, draws=4, warm_up=4, training=4), Particles),
+    "mclmc": (MCLMC(chains=2, draws=4, warm_up=4, training=4), Particles),
+    "sgld": (SGLD(chains=2, draws=6, warm_up=2, thin=1, training=8, lr=0.05, cycles=2, precondition=True), Particles),
+    "sghmc": (SGHMC(chains=2, draws=6, warm_up=2, thin=1, training=8, lr=0.05, precondition=True), Particles),
+    "sghmc, there and back": (
+        SGHMC(chains=2, draws=6, thin=1, warm_start="none", sampling_lr=0.05, symmetric=True),
+        Particles,
+    ),
 }
 every_method = pytest.mark.parametrize("method", [m for m, _ in METHODS.values()], ids=list(METHODS))
 every_row = pytest.mark.parametrize("name", METHODS)
@@ -76,6 +92,8 @@ BY_LAYER = ("mc-dropout", "swag", "laplace, kronecker", "bbb, local", "ivon", "v
 BY_LIKELIHOOD = ("map", "laplace", "laplace, kronecker", "ivon", "vogn")
 # One row for each kind of learner: enough where the code that is tested is not that of the method.
 EACH_LEARNER = ("map", "mc-dropout", "ensemble", "swag", "laplace", "bbb, local", "ivon", "vogn")
+# Whose steps see all data, or choose their batches themselves: a loader cannot give them.
+OF_ALL_DATA = ("hmc", "mala", "lmc", "mclmc", "sghmc, there and back")
 # Each example of a recurrent layer is a pass of its own, and evidence by parameter takes many passes.
 LONG = (("laplace, kronecker", "recurrent"),)
 
@@ -263,9 +281,13 @@ def test_data_in_any_form(name, form):
     torch.testing.assert_close(found, fitted(name).predict(x).probs)
 
 
-@pytest.mark.parametrize("name", chosen(METHODS, now=EACH_LEARNER))
+@pytest.mark.parametrize("name", chosen(METHODS, now=[*EACH_LEARNER, "hmc", "sgld"]))
 def test_data_behind_a_loader_give_the_same_again(name):
     method, (x, y) = METHODS[name][0], classes()
+    if name in OF_ALL_DATA:
+        with pytest.raises(ValueError, match=r"takes all data in one step|need every example by its number"):
+            fit(method, train=torch.utils.data.DataLoader(Pairs(x, y), batch_size=16))
+        return
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=16, shuffle=True)
     assert torch.equal(fit(method, train=loader).predict(x).probs, fit(method, train=loader).predict(x).probs)
 

@@ -10,10 +10,10 @@ from torch import nn
 
 import bayesrule as br
 from bayesrule.likelihoods import Gaussian
-from bayesrule.methods import Plan
+from bayesrule.methods import Plan, default_epochs
 from bayesrule.methods.mode import FEWEST, passes
 from bayesrule.seeds import Noise
-from bayesrule.training.settings import default_batch_size, default_epochs
+from bayesrule.training.settings import default_batch_size
 
 DOUBLE = torch.float64
 NOISE, FEATURES, ROWS, CONDITION = 0.1, 5, 80, 207.0

@@ -28,7 +28,7 @@ EPILOG = """examples:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
     options.about_data(parser)
-    parser.add_argument("--methods", metavar="A,B,…", help="see: bayesrule methods (all)")
+    parser.add_argument("--methods", metavar="A,B,…", help="see: bayesrule methods (all but samplers)")
     options.about_training(parser)
     options.early_stopping(parser)
     options.about_output(parser, "where the runs and the report go (runs/DATA-compare)")
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Train, evaluate, report."""
     settings = RunSettings.of(args)
-    names = list(AVAILABLE)
+    names = [name for name, method in AVAILABLE.items() if not method.sampler]
     if args.methods:
         names = args.methods.split(",")
     each = per_method(settings, names)

@@ -2,6 +2,7 @@
 
 from bayesrule.evaluate.agreement import agreement
 from bayesrule.evaluate.baselines import Baseline, baselines
+from bayesrule.evaluate.chains import Mixing, chains
 from bayesrule.evaluate.collapse import collapse
 from bayesrule.evaluate.curves import quantile_calibration, reliability, risk_coverage
 from bayesrule.evaluate.null import Null
@@ -12,10 +13,12 @@ from bayesrule.evaluate.weighted import flat, risk_curve
 
 __all__ = [
     "Baseline",
+    "Mixing",
     "Null",
     "Scores",
     "agreement",
     "baselines",
+    "chains",
     "collapse",
     "evaluate",
     "flat",

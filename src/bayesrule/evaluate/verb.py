@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bayesrule.evaluate.agreement import agreement
+from bayesrule.evaluate.chains import chains
 from bayesrule.evaluate.collapse import collapse
 from bayesrule.evaluate.score import evaluate as scores
 
@@ -11,12 +12,14 @@ class Evaluate:
     """``br.evaluate(posterior, test)``: scores, see `bayesrule.evaluate.score.evaluate`.
 
     ``br.evaluate.collapse(posterior)``: whether it still listens to the data. ``br.evaluate.agreement(posterior,
-    reference, x)``: how near its predictions are to those of another posterior.
+    reference, x)``: how near its predictions are to those of another posterior. ``br.evaluate.chains(posterior, x)``:
+    whether the chains of a sampler have mixed.
     """
 
     __call__ = staticmethod(scores)
     collapse = staticmethod(collapse)
     agreement = staticmethod(agreement)
+    chains = staticmethod(chains)
 
 
 evaluate = Evaluate()

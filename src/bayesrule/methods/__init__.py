@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from bayesrule import naming, optim
 from bayesrule.methods.auto import Auto
-from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, check_weighted, is_variational
+from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, check_weighted, default_epochs, is_variational
 from bayesrule.methods.bbb import BBB
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.ensemble import DropoutEnsemble, Ensemble
 from bayesrule.methods.fields import assign, type_of
 from bayesrule.methods.gradient import GradientLearner, Trained
+from bayesrule.methods.hmc import HMC
 from bayesrule.methods.laplace import Laplace
+from bayesrule.methods.lmc import LMC
+from bayesrule.methods.mala import MALA
+from bayesrule.methods.mclmc import MCLMC
 from bayesrule.methods.natural import IVON, OGN, VOGN, VON, Vadam
 from bayesrule.methods.point import MAP, MLE
+from bayesrule.methods.sampling import Sampler
+from bayesrule.methods.sghmc import SGHMC
+from bayesrule.methods.sgld import SGLD
 from bayesrule.methods.swag import SWAG
 from bayesrule.seeds import Noise
 
@@ -33,6 +40,12 @@ AVAILABLE: dict[str, type[Method]] = {
         OGN,
         VON,
         Vadam,
+        HMC,
+        MALA,
+        LMC,
+        MCLMC,
+        SGLD,
+        SGHMC,
     )
 }
 
@@ -41,7 +54,7 @@ def available() -> set[str]:
     """The names that ``br.fit(method=...)`` takes.
 
     >>> sorted(available())
-    ['auto', 'bbb', 'dropout-ensemble', 'ensemble', 'ivon', 'laplace', 'map', 'mc-dropout', 'mle', 'ogn', 'swag', ...]
+    ['auto', 'bbb', 'dropout-ensemble', 'ensemble', 'hmc', 'ivon', 'laplace', 'lmc', 'mala', 'map', 'mc-dropout', ...]
     """
     return set(AVAILABLE)
 
@@ -62,10 +75,16 @@ def from_spec(spec: dict[str, object]) -> Method:
 __all__ = [
     "AVAILABLE",
     "BBB",
+    "HMC",
     "IVON",
+    "LMC",
+    "MALA",
     "MAP",
+    "MCLMC",
     "MLE",
     "OGN",
+    "SGHMC",
+    "SGLD",
     "SWAG",
     "VOGN",
     "VON",
@@ -81,12 +100,14 @@ __all__ = [
     "Needs",
     "Noise",
     "Plan",
+    "Sampler",
     "Trained",
     "Vadam",
     "assign",
     "available",
     "check_weighted",
     "choose",
+    "default_epochs",
     "from_spec",
     "is_variational",
     "type_of",

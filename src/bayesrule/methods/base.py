@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -48,12 +49,13 @@ class Needs:
     ``held_out``: whether data beside those of the training are of no use (``"none"``), are held out if enough examples
     can be spared (``"optional"``), or cannot be done without (``"required"``). ``full_batch``: whether every step has
     to see all data. ``prior``: whether it matters how wide the prior is, so that this is to be settled where nobody
-    says.
+    says. ``work``: about how many steps of training one step of the method takes the time of.
     """
 
     held_out: Literal["none", "optional", "required"]
     full_batch: bool = False
     prior: bool = True
+    work: int = 1
 
 
 class Learner(ABC):
@@ -97,6 +99,8 @@ class Method(Named, ABC):
     ``least_steps``: of a fit whose length is left open. ``post_hoc``: whether it can take a trained module as it is,
     ``epochs=0``. ``variational``: whether it learns a q by E_q[−log p(D|w)] + η·KL(q‖p), which can collapse onto the
     prior. ``weighs``: whether it counts every example as often as its weight says, `Batch.weight`.
+    ``sampler``: whether it runs Markov chains, whose length no number of data tells: comparisons of all methods have
+    those alone that are asked for.
     """
 
     summary: ClassVar[str]
@@ -104,6 +108,7 @@ class Method(Named, ABC):
     least_steps: ClassVar[int] = 2000
     post_hoc: ClassVar[bool] = False
     variational: ClassVar[bool] = False
+    sampler: ClassVar[bool] = False
 
     @abstractmethod
     def start(self, task: Task, plan: Plan, noise: Noise) -> Learner:
@@ -112,6 +117,19 @@ class Method(Named, ABC):
     def needs(self, task: Task, epochs: int) -> Needs:
         """What the loop has to provide: held-out data where something of the likelihood is unknown."""
         return Needs("optional" if task.likelihood.unknowns() else "none")
+
+    def default_epochs(self, steps: int) -> int:
+        """How many epochs a fit has whose length is left open, where an epoch is so many ``steps`` of mini-batches."""
+        return default_epochs(steps, self.least_steps)
+
+
+def default_epochs(steps: int, least: int = Method.least_steps) -> int:
+    """Enough epochs of ``steps`` steps for ``least`` steps in all, and at least 10.
+
+    >>> [default_epochs(steps) for steps in (3, 45, 469)]
+    [667, 45, 10]
+    """
+    return max(math.ceil(least / steps), 10)
 
 
 def check_weighted(method: Method) -> None:

@@ -11,12 +11,13 @@ from bayesrule.posteriors.marginals import normal_draws, normals
 from bayesrule.posteriors.matching import match, most_probable, settled
 from bayesrule.posteriors.mixture import Mixture
 from bayesrule.posteriors.networks import Network
-from bayesrule.posteriors.particles import Particles
+from bayesrule.posteriors.particles import Chains, Particles
 from bayesrule.posteriors.stacking import seats, stacked
 
 __all__ = [
     "LINKS",
     "WIDE",
+    "Chains",
     "Context",
     "Dropout",
     "Gaussian",

@@ -14,7 +14,7 @@ from torch import nn
 from bayesrule import likelihoods, methods, modules, priors, seeds, temperatures
 from bayesrule.data import Arrays, Batch, Data, as_data, hold_out
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Method, Noise, Plan
+from bayesrule.methods import Method, Noise, Plan, default_epochs
 from bayesrule.naming import unknown
 from bayesrule.priors import Prior
 from bayesrule.sweeps.job import SweepJob, Where, the_store
@@ -24,7 +24,7 @@ from bayesrule.sweeps.space import Space, default_space
 from bayesrule.sweeps.workers import side_by_side, work
 from bayesrule.task import Task
 from bayesrule.temperatures import Temperature, Tempering
-from bayesrule.training import FitSettings, check_held_out, default_batch_size, default_epochs, default_temperature, fit
+from bayesrule.training import FitSettings, check_held_out, default_batch_size, default_temperature, fit
 
 if TYPE_CHECKING:
     from bayesrule.sweeps.store import Store

@@ -8,7 +8,7 @@ from bayesrule.training.holdout import check_held_out
 from bayesrule.training.loop import Diverged, fit
 from bayesrule.training.rates import RangeTest, range_test
 from bayesrule.training.resuming import resume
-from bayesrule.training.settings import FitSettings, default_batch_size, default_epochs, default_temperature
+from bayesrule.training.settings import FitSettings, default_batch_size, default_temperature
 
 __all__ = [
     "Callback",
@@ -20,7 +20,6 @@ __all__ = [
     "RangeTest",
     "check_held_out",
     "default_batch_size",
-    "default_epochs",
     "default_temperature",
     "fit",
     "range_test",

@@ -31,15 +31,15 @@ TIE = 1.0  # nats, of all held-out examples together, that are no reason for a w
 LR, BATCH = 0.03, 128  # of Adam; larger than those of a fit, to come near the modes in fewer steps
 
 
-def settle(task: Task, plan: Plan, seed: int) -> Tree:
+def settle(task: Task, plan: Plan, seed: int, work: int = 1) -> Tree:
     """The scale of the prior, what it beat and what that cost: plain data, the same in all processes.
 
     ``scale``: the standard deviation of weights in units of 1/√fan-in, and of biases: the narrowest under which what
     was held out is as probable as under the best, but for a nat. None: nothing was settled, and ``why`` says why not.
     ``held_out_nll``: the mean of each scale that was tried. ``networks``: how many were trained for it, all of them
-    for ``steps`` steps.
+    for ``steps`` steps. ``work``: steps of training that one of the fit takes the time of.
     """
-    steps = min(LONGEST, plan.steps // len(SCALES))
+    steps = min(LONGEST, plan.steps * work // len(SCALES))
     why = None
     if steps < FEWEST:
         why = f"a fit of {plan.steps} steps has none to spare for it: {FEWEST * len(SCALES)} or more have"

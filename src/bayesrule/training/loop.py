@@ -50,7 +50,7 @@ from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.holdout import mean_nll, with_held_out
 from bayesrule.training.past import continue_from
 from bayesrule.training.progress import shown
-from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_epochs, default_temperature
+from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_temperature
 
 START, ORDER, NOISE, END, HELD, SHARED, BELIEF = range(7)  # what a seed is for
 LONG_ENOUGH = 1000  # steps after which a q that is the prior has not just begun
@@ -98,8 +98,8 @@ def fit(
             came to. None: 1, but ``br.Cold()`` for variational methods whose prior is left open, and what it was for
             a posterior that is the prior.
         epochs: passes over the data; None: enough for 2000 steps, 4000 of variational methods, and at least 10, and of
-            few data point methods go on to the mode, ``posterior.info["diagnostics"]["converged"]``; 0: the model is
-            trained already, and taken as it is.
+            few data point methods go on to the mode, ``posterior.info["diagnostics"]["converged"]``; of samplers, as
+            their fields say; 0: the model is trained already, and taken as it is.
         batch_size: examples in a step; None: 32, less for fewer than 320 examples, 128 from 10 000 and 512 from 100 000
             on.
         seed: the same seed gives the same posterior.
@@ -132,7 +132,7 @@ def fit(
                 batch_size = default_batch_size(data.n)
             to_convergence = epochs is None
             if epochs is None:
-                epochs = default_epochs(data.steps(batch_size), chosen.least_steps)
+                epochs = chosen.default_epochs(data.steps(batch_size))
             settings = FitSettings(
                 chosen,
                 None if likelihood is None else likelihoods.choose(likelihood),
@@ -228,7 +228,7 @@ class Loop:
             check_alone(task)
         rank, seed = processes.rank(), settings.seed
         if settings.prior is None and plan.steps and needs.prior:
-            settled = settled or belief.settle(task, plan, mixed(seed, BELIEF))
+            settled = settled or belief.settle(task, plan, mixed(seed, BELIEF), needs.work)
             if settled["scale"] is not None:
                 task = task.with_prior(belief.prior(task.model, settled["scale"]))
         noise = Noise.on(task.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral
@@ -93,12 +92,3 @@ def default_temperature(method: Method, prior: object) -> float | Temperature:
     if prior is None and is_variational(method):
         return Cold()
     return 1.0
-
-
-def default_epochs(steps: int, least: int = Method.least_steps) -> int:
-    """Enough epochs of ``steps`` steps for ``least`` steps in all, and at least 10.
-
-    >>> [default_epochs(steps) for steps in (3, 45, 469)]
-    [667, 45, 10]
-    """
-    return max(math.ceil(least / steps), 10)

@@ -1,0 +1,407 @@
+"""Markov chains over the weights of a network: what all samplers have in common."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bayesrule import modules
+from bayesrule.data import Batch
+from bayesrule.files import Tree
+from bayesrule.likelihoods import Likelihood
+from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
+from bayesrule.methods.log_posterior import LogPosterior
+from bayesrule.methods.symmetric import SymmetricPasses
+from bayesrule.methods.tally import Tally
+from bayesrule.optim import Group, schedule
+from bayesrule.posteriors import Chains, Particles, Posterior, match
+from bayesrule.samplers import Kernel, State, Target, Tuner, began
+from bayesrule.samplers.convergence import ess_bulk, r_hat
+from bayesrule.seeds import Noise
+from bayesrule.starts import reinitialise
+from bayesrule.task import Task
+
+ADAM_STEPS = 20  # in one step of the loop that sees all data
+PIECE = 512  # examples of a step of Adam where the loop gives all of them at once
+MOST = 2**32  # bytes of chains at work and draws that are kept
+AT_WORK = 12  # copies of all chains that a transition and its tuning have in memory
+MIXED = 1.01  # R̂ up to which chains are said to have mixed
+APART = 1.1  # R̂ from which on it is worth a warning
+HALVINGS, TRIED = 20, 0.6  # of a step that is too long, and the acceptance that ends them
+ACCEPTED = 0.1  # share of accepted proposals below which a chain says nothing
+
+
+@dataclass(frozen=True)
+class Sampler(Method):
+    """q(w) = 1/S Σ_s δ(w − w_s), w_s draws of Markov chains whose density is p(D|w)^(1/η) p(w).
+
+    ``chains``: how many, side by side; the first from the module's own weights, the others from new ones. ``draws``:
+    kept of every chain. ``thin``: transitions from one draw to the next. ``warm_up``: draws before the first one that
+    is kept, while steps are tuned. ``warm_start``: ``"map"`` trains the networks before chains start from them,
+    ``"none"`` does not. ``training``: how long, in steps of the loop. ``lr``: Adam's learning rate in it.
+    """
+
+    weighs: ClassVar[bool] = True
+    sampler: ClassVar[bool] = True
+    full_batch: ClassVar[bool] = True
+    chains: int = 4
+    draws: int = 250
+    thin: int = 1
+    warm_up: int = 250
+    warm_start: str = "map"
+    training: int = 25
+    lr: float = 1e-2
+
+    def __post_init__(self) -> None:
+        for name, least in (("chains", 1), ("draws", 1), ("thin", 1), ("warm_up", 0), ("training", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        if self.warm_start not in ("map", "none"):
+            raise ValueError(f"warm_start must be 'map' or 'none', not {self.warm_start!r}")
+        check_positive("lr", self.lr)
+
+    @abstractmethod
+    def kernel(self) -> Kernel:
+        """One transition."""
+
+    @abstractmethod
+    def rate(self) -> tuple[str, float | None]:
+        """The name of the field that says how long steps are, and its value; None: they are tuned."""
+
+    @abstractmethod
+    def tuner(self, position: Tensor, task: Task) -> Tuner:
+        """How its scales are found, of chains at positions ``[C, P]``."""
+
+    def lengths(self) -> tuple[int, int, int]:
+        """Steps of the loop for training, warm-up and draws in a fit whose length is left open."""
+        each = 1 if self.full_batch else self.thin  # one step of the loop is a draw, or a transition
+        training = self.training if self.warm_start == "map" else 0
+        return training, self.warm_up * each, self.draws * each
+
+    def passes(self, task: Task, plan: Plan, noise: Noise) -> SymmetricPasses | None:
+        """An order of the data of its own, instead of the loop's."""
+        return None
+
+    def told(self, tally: Tally, size: int) -> dict[str, Any]:
+        """What the transitions of chains in so many dimensions tell people."""
+        return {}
+
+    def kept(self, steps: int) -> set[int]:
+        """After which of so many steps of the loop a draw is kept: evenly spread, at most ``draws`` of them."""
+        return spread(0, steps, self.draws)
+
+    def default_epochs(self, steps: int) -> int:
+        """As long as its fields say."""
+        total = sum(self.lengths())
+        return total if self.full_batch else math.ceil(total / steps)
+
+    def needs(self, task: Task, epochs: int) -> Needs:
+        """No held-out data: what is unknown of the likelihood is sampled with the weights."""
+        work = 1
+        if self.full_batch:
+            work = max(1, round(self.thin * self.kernel().gradients))
+        return Needs("none", full_batch=self.full_batch, work=work)
+
+    def start(self, task: Task, plan: Plan, noise: Noise) -> SamplingLearner:
+        """Chains at their starts."""
+        return SamplingLearner(self, task, plan, noise)
+
+
+def check_positive(name: str, value: float | None) -> None:
+    """Refuse a number that is not positive and finite; None is left open."""
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be positive and finite, not {value}")
+
+
+def spread(first: int, last: int, count: int) -> set[int]:
+    """At most ``count`` whole numbers from first + 1 to last, evenly spread, the last one among them."""
+    count = min(count, last - first)
+    return {first + math.ceil((i + 1) * (last - first) / count) for i in range(count)} if count > 0 else set()
+
+
+class SamplingLearner(Learner):
+    """Chains side by side: trained, warmed up, and then watched.
+
+    The length of each part is in the proportion that the method's fields say, whatever the length of the fit.
+    """
+
+    def __init__(self, method: Sampler, task: Task, plan: Plan, noise: Noise) -> None:
+        self.method, self.task, self.plan, self.noise = method, task, plan, noise
+        _check_memory(method, task)
+        self.density = LogPosterior(task, method.chains)
+        if self.density.total < 2:
+            raise ValueError(f"{method.name} needs two weights or more, and the model has one: take method 'laplace'")
+        self.kernel = method.kernel()
+        self.trained, self.warmed = _parts(method, plan)
+        self.at = method.kept(plan.steps - self.warmed)
+        self.rows = nn.Parameter(self._starts())
+        self.momentum = torch.zeros_like(self.rows)
+        self.optimizer = Group(lr=method.lr).build([self.rows])
+        self.schedule = schedule("cosine")
+        self.tuner = method.tuner(self.rows.detach(), task)
+        self.tally = Tally.none(self.rows.detach())
+        self.passes = method.passes(task, plan, noise)
+        self.draws: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.steps, self.transitions = 0, 0
+
+    def _starts(self) -> Tensor:
+        """The module's own weights, and others that are drawn anew, the same in all processes."""
+        rows = [self.density.start(self.task.model)]
+        for _ in range(1, self.method.chains):
+            fresh = modules.twin(self.task.model)
+            with self.noise.drawn_alike():
+                reinitialise(fresh)
+            rows.append(self.density.start(fresh))
+        return torch.stack(rows)
+
+    def step(self, batch: Batch) -> Logs:
+        """Some steps of Adam, or the transitions from one draw to the next."""
+        advance = self._train if self.steps < self.trained else self._sample
+        value = advance(batch)
+        self.steps += 1
+        loss = -value.mean() * self.task.weight
+        self._check_finite(loss)
+        return {"loss": loss}
+
+    # ---- training ----------------------------------------------------------------------------------------------------
+
+    def _train(self, batch: Batch) -> Tensor:
+        """Adam on −log p(w, u|D) of all networks; log densities at the last step."""
+        batches = [batch]
+        if self.method.full_batch:
+            batches = list(_pieces(batch))
+        value = self.rows.new_zeros(self.method.chains)
+        for done, piece in enumerate(batches):
+            rate = self.schedule((self.steps + (done + 0.5) / len(batches)) / self.trained, self.plan.history)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.method.lr * rate
+            value, slope = self.density.of(piece)(self.rows.detach())
+            self.rows.grad = -slope
+            self.optimizer.step()
+        return value
+
+    # ---- sampling ----------------------------------------------------------------------------------------------------
+
+    def _sample(self, batch: Batch) -> Tensor:
+        """Transitions up to the next draw, which is kept once the warm-up is over."""
+        target = self.density.of(self._seen(batch))
+        if not self.transitions:
+            self.momentum = self.kernel.momentum(self.rows.detach(), self.noise.shared)
+        state = self._state(target)
+        warm = self.steps < self.warmed
+        each = self.method.thin if self.method.full_batch else 1
+        for number in range(each):
+            state = self._move(state, target, warm, number / each)
+        with torch.no_grad():
+            self.rows.copy_(state.position)
+        self.momentum = state.momentum
+        if not warm and self.steps + 1 - self.warmed in self.at:
+            self.draws.append(state.position)
+            self.values.append(state.value)
+        return state.value
+
+    def _state(self, target: Target) -> State:
+        position = self.rows.detach().clone()
+        if self.method.full_batch:
+            return began(position, self.momentum, target)
+        none = torch.zeros_like(position)  # kernels of mini-batches ask for the gradient themselves
+        return State(position, none[:, 0], none, self.momentum)
+
+    def _move(self, state: State, target: Target, warm: bool, within: float) -> State:
+        """One transition, and what is learnt of it."""
+        if warm:
+            scales = self.tuner.scales(None)
+        else:
+            scales = self.tuner.scales((self.steps - self.warmed + within) / (self.plan.steps - self.warmed))
+        state, told = self.kernel.move(state, scales, target, self.noise.shared, self.transitions)
+        self.transitions += 1
+        if warm:
+            done = (self.steps - self.trained + within) / (self.warmed - self.trained)
+            self.tuner.observe(state, told, done)
+        else:
+            self.tally.add(told)
+        return state
+
+    def _seen(self, batch: Batch) -> Batch:
+        """The batch that transitions follow: the loop's, or one of the method's own order."""
+        if self.passes is None:
+            return batch
+        return self.passes.batch(self.steps - self.trained)
+
+    def _check_finite(self, loss: Tensor) -> None:
+        """On a CPU, where a look is free: an error that knows of steps."""
+        if self.task.device.type not in modules.SYNCHRONOUS or bool(loss.isfinite()):
+            return
+        if self.steps <= self.trained:
+            raise FloatingPointError(f"training went astray before the chains began: lower lr={self.method.lr:g}")
+        name, value = self.method.rate()
+        shorter = "" if value is None else f" {name}={value / 10:.3g} in the place of"
+        now = "" if value is None else f"={value:g}"
+        raise FloatingPointError(f"the chains of {self.method.name} went to infinity: try{shorter} {name}{now}")
+
+    # ---- the end -----------------------------------------------------------------------------------------------------
+
+    def posterior(self) -> Posterior:
+        """The draws so far; before there is one, the networks as they stand."""
+        rows, values = self._kept()
+        return self._particles(rows, values, self._likelihood(rows))
+
+    def conclude(self, held: Batch | None) -> Posterior:
+        """The draws, and how well the chains have mixed."""
+        rows, values = self._kept()
+        found = self._diagnostics(values)
+        self._check_accepted(found)
+        worst = found["r_hat"]
+        if worst is not None and worst > APART:
+            warnings.warn(
+                f"chains have not mixed: R̂ of the log posterior is {worst:.2f} after {rows.shape[1]} draws of each, "
+                f"and should be below {MIXED}. Give more draws, more thinning or a longer warm-up; what it means for "
+                "predictions is told by br.evaluate.chains(posterior, x)",
+                stacklevel=4,
+            )
+        posterior = self._particles(rows, values, self._likelihood(rows), **found)
+        return posterior if held is None else match(posterior, held)
+
+    def _check_accepted(self, found: dict[str, Any]) -> None:
+        """Refuse a step of the user's own that hardly any proposal survives, with one to try; warn of a tuned one."""
+        accepted = found.get("acceptance")
+        if accepted is None or sum(accepted) / len(accepted) >= ACCEPTED:
+            return
+        rate = f"{self.method.name} accepted {sum(accepted) / len(accepted):.1%} of its proposals"
+        name, value = self.method.rate()
+        if value is not None:
+            raise FloatingPointError(
+                f"{rate} at {name}={value:g}, so that its chains stand still: try {name}={self._shorter(value):.2g}"
+            )
+        warnings.warn(f"{rate}: its chains stand still; give a longer warm_up, or a {name}", stacklevel=5)
+
+    def _shorter(self, step: float) -> float:
+        """A step that is accepted from where the chains stand, found by halving."""
+        target = self.density.of(self.task.data.all().to(self.task.device))
+        state = began(self.rows.detach(), self.momentum, target)
+        scales = self.tuner.scales(1.0)
+        for _ in range(HALVINGS):
+            step /= 2
+            scales = scales._replace(step=torch.full_like(scales.step, step))
+            _, told = self.kernel.move(state, scales, target, self.noise.shared, 0)
+            if float(told.acceptance.mean()) > TRIED:
+                break
+        return step
+
+    def _kept(self) -> tuple[Tensor, Tensor]:
+        """Rows ``[C, D, P + U]`` and log densities ``[C, D]``."""
+        if not self.draws:
+            rows = self.rows.detach()[:, None]
+            return rows, torch.zeros_like(rows[:, :, 0])
+        return torch.stack(self.draws, 1), torch.stack(self.values, 1)
+
+    def _likelihood(self, rows: Tensor) -> Likelihood:
+        """p(y|f) for the mixture of all networks, whose unknowns were drawn with them."""
+        likelihood = self.task.likelihood
+        unknowns = self.density.unknowns(rows.flatten(0, 1))
+        if not unknowns:
+            return likelihood
+        each = [{name: u[s].clone() for name, u in unknowns.items()} for s in range(rows.shape[0] * rows.shape[1])]
+        return likelihood.pooled([likelihood.with_unknowns(own) for own in each])
+
+    def _particles(self, rows: Tensor, values: Tensor, likelihood: Likelihood, **found: Any) -> Particles:
+        """Draw after draw of the first chain, then of the second, …"""
+        buffers = modules.copies(dict(self.task.model.named_buffers()))
+        states = []
+        for row in rows.flatten(0, 1):
+            states.append(modules.copies(self.density.parameters(row)) | buffers)
+        chain = torch.arange(rows.shape[0], device=rows.device).repeat_interleave(rows.shape[1])
+        return Particles(states, context(self.task, likelihood, **found), Chains(chain, values.flatten()))
+
+    def _diagnostics(self, values: Tensor) -> dict[str, Any]:
+        """What the chains tell of themselves, as plain numbers: of every chain, in its order."""
+        scales = self.tuner.scales(1.0)
+        found: dict[str, Any] = {
+            "chains": self.method.chains,
+            "draws": values.shape[1],
+            "way": self.density.way,
+            "r_hat": _number(r_hat(values)),
+            "ess": _number(ess_bulk(values)),
+        }
+        if self.tally.count:
+            found |= self.method.told(self.tally, self.density.total)
+            found["step"] = [float(f"{step:.4g}") for step in scales.step.tolist()]
+        if modules.has_batch_norm(self.task.model):
+            found["batch_norm"] = "statistics as the module has them: chains run it in eval mode"
+        return found
+
+    def state_dict(self) -> Tree:
+        """Chains, what they are tuned to, what they have told, and the draws."""
+        return {
+            "rows": self.rows,
+            "momentum": self.momentum,
+            "optimizer": self.optimizer.state_dict(),
+            "tuner": self.tuner.state_dict(),
+            "tally": self.tally.tree(),
+            "passes": None if self.passes is None else self.passes.seed,
+            "draws": torch.stack(self.draws) if self.draws else None,
+            "values": torch.stack(self.values) if self.values else None,
+            "steps": self.steps,
+            "transitions": self.transitions,
+        }
+
+    def load_state_dict(self, state: Tree) -> None:
+        """Undo `state_dict`."""
+        device = self.rows.device
+        with torch.no_grad():
+            self.rows.copy_(state["rows"])
+        self.momentum = state["momentum"].to(device, copy=True)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.tuner.load_state_dict(state["tuner"])
+        self.tally.restore(state["tally"])
+        if self.passes is not None:
+            self.passes.seed = state["passes"]
+        self.draws = [] if state["draws"] is None else list(state["draws"].to(device))
+        self.values = [] if state["values"] is None else list(state["values"].to(device))
+        self.steps, self.transitions = state["steps"], state["transitions"]
+
+
+def _parts(method: Sampler, plan: Plan) -> tuple[int, int]:
+    """The step at which training is over, and that at which the warm-up is: in proportion to what the fields say."""
+    lengths = method.lengths()
+    total = sum(lengths)
+    trained = plan.steps * lengths[0] // total
+    warmed = plan.steps * (lengths[0] + lengths[1]) // total
+    return trained, min(warmed, max(plan.steps - 1, 0))
+
+
+def _pieces(batch: Batch) -> Iterator[Batch]:
+    """The whole of a batch in parts, again and again, for as many steps of Adam as one step of the loop has."""
+    parts = [batch]
+    if len(batch.y) > PIECE:
+        parts = [batch.take(index) for index in torch.arange(len(batch.y)).tensor_split(len(batch.y) // PIECE)]
+    for _ in range(math.ceil(ADAM_STEPS / len(parts))):
+        yield from parts
+
+
+def _number(value: Tensor) -> float | None:
+    """As JSON knows it."""
+    return round(float(value), 4) if bool(value.isfinite()) else None
+
+
+def _check_memory(method: Sampler, task: Task) -> None:
+    """Refuse chains that would not fit into memory, before the first step."""
+    numbers = sum(p.numel() for p in task.parameters().values())
+    each = numbers * modules.dtype_of(task.model).itemsize
+    need = method.chains * (AT_WORK + method.draws) * each
+    if need > MOST:
+        raise MemoryError(
+            f"{method.name} keeps {method.draws} draws of {method.chains} chains of {numbers:,} weights, and "
+            f"{AT_WORK} copies of the chains to work with, which takes {need / 2**30:.1f} GiB, over the limit of "
+            f"{MOST / 2**30:.0f} GiB: give fewer draws or chains, freeze layers, or take method 'ensemble' or 'swag'"
+        )

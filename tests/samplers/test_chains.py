@@ -1,0 +1,139 @@
+"""Whether chains have mixed, judged by predictions."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from networks import classes, mlp
+from torch import nn
+
+import bayesrule as br
+from bayesrule.likelihoods import Gaussian
+from bayesrule.methods import HMC, MCLMC
+from bayesrule.posteriors import Chains, Context, Particles
+from bayesrule.samplers import ess_bulk
+
+X = torch.linspace(-1, 1, 12)[:, None]
+
+
+def lines(slopes):
+    """Particles of f(x) = slope·x, [C, D] of them, with noise 0.5."""
+    model = nn.Linear(1, 1)
+    states = [{"weight": s.reshape(1, 1), "bias": torch.zeros(1)} for s in slopes.flatten()]
+    chain = torch.arange(len(slopes)).repeat_interleave(slopes.shape[1])
+    return Particles(states, Context(model, Gaussian(0.5)), Chains(chain, slopes.flatten()))
+
+
+def normal(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def test_independent_draws_have_mixed():
+    found = br.evaluate.chains(lines(normal(4, 250)), X)
+    assert found.mixed
+    assert found.more == 0
+    assert str(found).startswith("mixed: R̂ of predictions is at most ")
+    assert 700 < found.least < 1300
+    assert found.log_posterior[0] == pytest.approx(found.worst, abs=1e-9)  # here it is the slope itself
+
+
+def test_chains_apart_have_not_and_no_number_of_draws_is_promised():
+    found = br.evaluate.chains(lines(normal(4, 250) + 10 * torch.arange(4.0)[:, None]), X)
+    assert not found.mixed
+    assert found.more is None
+    assert "places of their own" in str(found)
+    assert (found.within < 1.05).all()  # each by itself is well
+
+
+def test_slow_chains_are_told_how_many_more():
+    steps, draws = normal(4, 400), []
+    for k in range(400):
+        draws.append(0.95 * (draws[-1] if draws else 0) + math.sqrt(1 - 0.95**2) * steps[:, k])
+    found = br.evaluate.chains(lines(torch.stack(draws, 1)), X)
+    assert not found.mixed
+    # ESS is 1600 (1 − ρ)/(1 + ρ) = 41 of 400 that are asked for: ten times as many draws, within the scatter of both
+    assert 400 < found.more < 12_000
+    assert f"About {found.more} more draws" in str(found)
+
+
+def test_few_draws_tell_nothing():
+    found = br.evaluate.chains(lines(normal(2, 3)), X)
+    assert not found.mixed
+    assert math.isnan(found.worst)
+    assert "too few to tell" in str(found)
+
+
+def test_the_running_density_ends_at_that_of_the_prediction():
+    x, y = br.data.sine(seed=0)
+    data = br.data.standardize((x, y))
+    posterior = br.fit(br.models.mlp(1, 1, hidden=(4,)), data, HMC(chains=2, draws=6, warm_up=6, training=5, leaps=4))
+    found = br.evaluate.chains(posterior, x[:50], y[:50])
+    wanted = float(posterior.predict(x[:50], samples=12).log_prob(y[:50]).mean())
+    assert float(found.density[-1]) == pytest.approx(wanted, rel=1e-4)
+    assert len(found.density) == 6
+    first = Particles([posterior.states[0], posterior.states[6]], posterior.context)
+    assert float(found.density[0]) == pytest.approx(float(first.predict(x[:50]).log_prob(y[:50]).mean()), rel=1e-4)
+
+
+def test_only_samplers_have_chains():
+    posterior = br.fit(mlp(), classes(), "map", epochs=1)
+    with pytest.raises(ValueError, match="only the posterior of a sampler has chains, not this Particles"):
+        br.evaluate.chains(posterior, classes()[0])
+    with pytest.raises(ValueError, match="only the posterior of a sampler has chains"):
+        posterior.to_arviz()
+
+
+def test_a_fit_warns_of_chains_that_have_not_mixed():
+    x, y = classes()
+    with pytest.warns(UserWarning, match=r"chains have not mixed: R̂ of the log posterior is .* after 8 draws of each"):
+        br.fit(mlp(), (x, y), HMC(chains=4, draws=8, warm_up=2, warm_start="none", leaps=2, step=1e-3))
+
+
+def test_export_to_arviz():
+    posterior = lines(normal(2, 5))
+    try:
+        import arviz  # noqa: F401
+    except ImportError:
+        with pytest.raises(ImportError, match=r"pip install 'bayesrule\[arviz\]'"):
+            posterior.to_arviz()
+        return
+    found = posterior.to_arviz()
+    assert found.posterior["weight"].shape == (2, 5, 1, 1)
+    assert found.sample_stats["lp"].shape == (2, 5)
+
+
+METHODS = {
+    "hmc": HMC(chains=8, draws=1500, warm_up=600, training=30, leaps=64),
+    "mclmc": MCLMC(chains=8, draws=1500, warm_up=300, training=30, thin=60, variance=5e-4, first_variance=5e-3),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_a_small_network_is_as_nuts_has_it(name):
+    """Mean and deviation of f at 50 points beside NumPyro's (`nuts.json` says how they were made): within 4 standard
+    errors of both, and for mclmc the bias of its steps, 3 % of the deviation."""
+    reference = json.loads((Path(__file__).parent / "nuts.json").read_text())
+    x, y = torch.tensor(reference["x"])[:, None].double(), torch.tensor(reference["y"]).double()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+    posterior = br.fit(model, (x, y), METHODS[name], Gaussian(0.2), prior=1.0)
+    grid = torch.tensor(reference["grid"])[:, None].double()
+    found = br.evaluate.chains(posterior, grid)
+    assert found.worst < 1.01
+    outputs = posterior.outputs(posterior.inputs(grid), len(posterior.states), torch.Generator())[..., 0]
+    mean, deviation = (torch.tensor(reference[key]).double() for key in ("mean", "deviation"))
+    own, scatter = outputs.mean(0), outputs.std(0)
+    apart = posterior.chains.apart((outputs - own).square())
+    error = {
+        "mean": torch.hypot(scatter / found.ess_bulk.sqrt(), torch.tensor(reference["mean_error"])),
+        "deviation": torch.hypot(
+            apart.flatten(0, 1).std(0) / ess_bulk(apart).sqrt() / (2 * scatter),
+            torch.tensor(reference["deviation_error"]),
+        ),
+    }
+    slack = 0.03 * deviation if name == "mclmc" else 0.0
+    assert ((own - mean).abs() < 4 * error["mean"] + slack).all()
+    assert ((scatter - deviation).abs() < 4 * error["deviation"] + slack).all()
