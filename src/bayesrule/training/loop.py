@@ -53,7 +53,7 @@ from bayesrule.training.progress import shown
 from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_temperature
 
 START, ORDER, NOISE, END, HELD, SHARED, BELIEF = range(7)  # what a seed is for
-LONG_ENOUGH = 1000  # steps after which a q that is the prior has not just begun
+LONG_ENOUGH = 1000  # steps of a fit that is asked at its end whether it has collapsed: a shorter one has just begun
 READ_EVERY = 1000  # steps after which logs on a device are read, however long the epoch
 
 
@@ -236,7 +236,7 @@ class Loop:
             noise.seed(mixed(seed, START), mixed(seed, START, 1 + rank))
             learner = settings.method.start(task, plan, noise)
             first = None
-            if settings.method.variational and not task.prior.learnt:
+            if settings.method.variational and not task.prior.learnt and plan.steps >= LONG_ENOUGH:
                 first = collapse.terms(learner.posterior(), task.prior, collapse.some_of(task))
         return cls(
             task, plan, noise, learner, settings, fingerprints, held, callbacks, folder, rank, many, settled, first
@@ -272,7 +272,7 @@ class Loop:
         found = collapse.diagnose(posterior, self.task.prior, batch, eta, self.task.data.total, self.first)
         if found is None:
             return {}
-        if found.collapsed and self.step >= LONG_ENOUGH and not self.rank:
+        if found.collapsed and not self.rank:
             warnings.warn(found.says, stacklevel=4)
         return {"collapse": found.to_json()}
 
