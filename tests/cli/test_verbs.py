@@ -250,6 +250,24 @@ def test_compare(bayesrule, as_json, tmp_path, painted):
     assert bayesrule(*line)[0] == 2
 
 
+def test_compare_with_a_reference(bayesrule, as_json, tmp_path):
+    assert bayesrule("fit", "moons", "--method", "ensemble", "--epochs", 3, "--out", "long")[0] == 0
+    line = ("compare", "moons", "--methods", "map,ensemble", "--epochs", 3, "--reference", "long")
+    code, out, _ = bayesrule(*line, "--out", "both")
+    assert code == 0
+    assert "agree TV" in " ".join(out.split())
+    assert "…" not in out  # no column is cut
+    methods = json.loads((tmp_path / "both" / "scores.json").read_text())["methods"]
+    assert methods["ensemble"]["scores"]["total_variation"] == 0  # the same method, data and seed as the reference
+    assert methods["ensemble"]["scores"]["agreement"] == 1
+    assert methods["map"]["scores"]["total_variation"] > 0
+    code, _, err = bayesrule(
+        "compare", "moons", "--methods", "map", "--seed", 1, "--reference", "long", "--out", "other"
+    )
+    assert code != 0
+    assert "--reference must be a run on the same data, but its seed is 0, not 1" in err
+
+
 def test_compare_without_map_has_no_ratio(as_json):
     plain = as_json("compare", "and", "--methods", "mle,swag", "--epochs", 20)
     assert plain["methods"]["mle"]["cost"] is None

@@ -56,7 +56,7 @@ def test_lenet5(channels, side, size):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({}, r"spec must have a 'name', one of mlp, lenet5, tabular, got \{\}"),
+        ({}, r"spec must have a 'name', one of mlp, lenet5, tabular, mean-field, got \{\}"),
         ({"name": "lenet"}, "unknown model 'lenet': did you mean 'lenet5'"),
         ({**MLP, "widths": 1}, "unknown setting of mlp 'widths'"),
         ({"name": "lenet5", "side": 28}, "spec of lenet5 must have channels, outputs"),

@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from bayesrule.cli import fields, options, sources
+from bayesrule.cli.loaded import load_run
 from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
 from bayesrule.methods import AVAILABLE, check_weighted
-from bayesrule.report import Comparison, examine, examine_baselines
+from bayesrule.posteriors import Posterior
+from bayesrule.report import Comparison, beside, examine, examine_baselines
 from bayesrule.training import Folder
 
 EPILOG = """examples:
@@ -29,6 +31,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
     options.about_data(parser)
     parser.add_argument("--methods", metavar="A,B,…", help="see: bayesrule methods (all but samplers)")
+    help = "a run of bayesrule fit on the same data, such as one of a sampler: how far does each method agree with it?"
+    parser.add_argument("--reference", metavar="RUN", help=help)
     options.about_training(parser)
     options.early_stopping(parser)
     options.about_output(parser, "where the runs and the report go (runs/DATA-compare)")
@@ -46,7 +50,18 @@ def run(args: argparse.Namespace) -> None:
         refuse(folder)
         for one in each:
             refuse(folder / one.method)
-        publish(comparison(each, args.command, folder), folder, args.json)
+        reference = None if args.reference is None else _reference(Path(args.reference), settings)
+        publish(comparison(each, args.command, folder, reference), folder, args.json)
+
+
+def _reference(folder: Path, settings: RunSettings) -> Posterior:
+    """The posterior of a run on the data of the comparison."""
+    found = load_run(folder)
+    for name in ("data", "target", "split", "seed", "test"):
+        theirs, ours = getattr(found.run.settings, name), getattr(settings, name)
+        if theirs != ours:
+            raise ValueError(f"--reference must be a run on the same data, but its {name} is {theirs!r}, not {ours!r}")
+    return found.posterior
 
 
 def per_method(settings: RunSettings, names: Sequence[str]) -> list[RunSettings]:
@@ -62,7 +77,9 @@ def per_method(settings: RunSettings, names: Sequence[str]) -> list[RunSettings]
     return each
 
 
-def comparison(each: Sequence[RunSettings], command: str, folder: Path | None) -> Comparison:
+def comparison(
+    each: Sequence[RunSettings], command: str, folder: Path | None, reference: Posterior | None = None
+) -> Comparison:
     """All methods trained on the same data; their runs are kept if there is a directory for them."""
     source = sources.read(each[0])
     split, schema, _ = source
@@ -75,6 +92,9 @@ def comparison(each: Sequence[RunSettings], command: str, folder: Path | None) -
         method = fields.method(settings.method, settings.set)
         own = None if folder is None else Folder(folder / settings.method, claimed=True)
         posterior = run.train(split, own, method)
-        entries.append(examine(settings.method, posterior, split, seed=settings.seed))
+        entry = examine(settings.method, posterior, split, seed=settings.seed)
+        if reference is not None:
+            entry = beside(entry, posterior, reference, split, settings.seed)
+        entries.append(entry)
     seed = each[0].seed
     return Comparison(split, entries, command, seed, schema, notes, baselines=examine_baselines(split, seed))

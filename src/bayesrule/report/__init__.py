@@ -1,6 +1,6 @@
 """What came out, for people: a leaderboard, and one self-contained HTML page."""
 
-from bayesrule.report.comparison import Comparison, Entry, examine, examine_baselines, in_words
+from bayesrule.report.comparison import Comparison, Entry, beside, examine, examine_baselines, in_words
 from bayesrule.report.leaderboard import board
 from bayesrule.report.measures import MEASURES, number
 from bayesrule.report.page import Opening, write
@@ -11,6 +11,7 @@ __all__ = [
     "Comparison",
     "Entry",
     "Opening",
+    "beside",
     "board",
     "commit",
     "examine",

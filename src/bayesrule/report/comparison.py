@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from bayesrule.data import Schema, Split
-from bayesrule.evaluate import Scores, baselines, score
+from bayesrule.evaluate import Scores, agreement, baselines, score
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Binary, Prediction
 from bayesrule.report.choices import choices
 from bayesrule.report.measures import number
 from bayesrule.report.provenance import provenance, versions
 
+UNSHOWN = ("history", "seconds", "versions", "collapse")  # of a posterior's info, among the settings of a method
 CURVE, PLANE = 240, 90  # points along an axis of the picture of a function of one or of two inputs
 
 
@@ -134,9 +135,16 @@ def examine(name: str, posterior: Posterior, split: Split, samples: int = 32, se
         outside,
         on_grid,
         posterior.info.get("seconds", 0.0),
-        {key: value for key, value in posterior.info.items() if key not in ("history", "seconds", "versions")},
+        {key: value for key, value in posterior.info.items() if key not in UNSHOWN},
         choices(posterior.info),
     )
+
+
+def beside(entry: Entry, posterior: Posterior, reference: Posterior, split: Split, seed: int = 0) -> Entry:
+    """The entry with scores of how far it agrees with a reference posterior on the test inputs."""
+    more, own = agreement(posterior, reference, split.test[0], seed=seed), entry.scores
+    scores = Scores({**own.table, **more.table}, {**own.intervals, **more.intervals}, own.nulls)
+    return replace(entry, scores=scores)
 
 
 def examine_baselines(split: Split, seed: int = 0) -> list[Entry]:

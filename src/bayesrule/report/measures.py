@@ -50,6 +50,9 @@ MEASURES = {
     "crps": Measure("CRPS", DOWN, "distance between predicted distribution and truth, in the units of the target"),
     "coverage_90": Measure("coverage 90 %", 0.9, "share of test targets inside their 90 % intervals: should be 0.9"),
     "width_90": Measure("width 90 %", None, "mean width of the 90 % intervals: narrow is good if coverage is right"),
+    "agreement": Measure("agree", UP, "share of test inputs at which it prefers the class that the reference does"),
+    "total_variation": Measure("TV", DOWN, "total variation: mean distance from the reference's probabilities, 0 to 1"),
+    "wasserstein": Measure("W2", DOWN, "Wasserstein: mean distance from the reference's law, in units of the target"),
     "auroc_ood": Measure("OOD AUROC", UP, "chance that an example from elsewhere looks less certain than a test one"),
 }
 """By the names of `bayesrule.evaluate`, in the order of the columns."""
