@@ -23,7 +23,8 @@ UNREGULARISED = {"mle"}  # no prior: nothing holds it back
 HELD_BACK = {"laplace", "mc-dropout", "dropout-ensemble", "bbb"}  # by their width or masks, whatever the prior
 MARGIN = 0.05  # nats by which the default must be better than a prior that is far too wide
 QUICK = {("map", NARROW), ("laplace", USUAL)}  # the others are a minute together
-METHODS = sorted(set(br.methods.available()) - UNREGULARISED)
+SAMPLERS = {name for name, kind in br.methods.AVAILABLE.items() if kind.sampler}  # an hour each on such networks
+METHODS = sorted(set(br.methods.available()) - UNREGULARISED - SAMPLERS)
 
 
 def noisy_table(seed):

@@ -22,7 +22,7 @@ class MCLMC(Sampler):
 
     There is no test. Steps are as long as an error of the energy allows whose square is P·v in the mean; v falls from
     ``first_variance`` to ``variance`` over the warm-up. With the default it is a sampler for predictions, biased where
-    the posterior is narrow; v = 5e-4 is next to none, at steps a third as long.
+    the posterior is narrow; v = 5e-4 has far less of it, at steps two fifths as long.
 
     Fields of all samplers: see `Sampler`. ``step``: its length; None tunes it. ``diagonal``: whether the deviation of
     each weight is learnt in the warm-up, or the same for all.

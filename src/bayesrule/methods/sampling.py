@@ -17,6 +17,7 @@ from bayesrule import modules
 from bayesrule.data import Batch
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
+from bayesrule.methods import soundness
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
 from bayesrule.methods.log_posterior import LogPosterior
 from bayesrule.methods.symmetric import SymmetricPasses
@@ -153,6 +154,7 @@ class SamplingLearner(Learner):
         self.draws: list[Tensor] = []
         self.values: list[Tensor] = []
         self.steps, self.transitions = 0, 0
+        self.began: Tensor | None = None  # the loss of the first step
 
     def _starts(self) -> Tensor:
         """The module's own weights, and others that are drawn anew, the same in all processes."""
@@ -171,6 +173,8 @@ class SamplingLearner(Learner):
         self.steps += 1
         loss = -value.mean() * self.task.weight
         self._check_finite(loss)
+        if self.began is None:
+            self.began = loss
         return {"loss": loss}
 
     # ---- training ----------------------------------------------------------------------------------------------------
@@ -270,6 +274,8 @@ class SamplingLearner(Learner):
                 stacklevel=4,
             )
         posterior = self._particles(rows, values, self._likelihood(rows), **found)
+        if self.began is not None:
+            soundness.check(self.task, self.plan.batch_size, float(self.began), math.inf, lambda: posterior)
         return posterior if held is None else match(posterior, held)
 
     def _check_accepted(self, found: dict[str, Any]) -> None:
@@ -353,6 +359,7 @@ class SamplingLearner(Learner):
             "values": torch.stack(self.values) if self.values else None,
             "steps": self.steps,
             "transitions": self.transitions,
+            "began": self.began,
         }
 
     def load_state_dict(self, state: Tree) -> None:
@@ -368,7 +375,7 @@ class SamplingLearner(Learner):
             self.passes.seed = state["passes"]
         self.draws = [] if state["draws"] is None else list(state["draws"].to(device))
         self.values = [] if state["values"] is None else list(state["values"].to(device))
-        self.steps, self.transitions = state["steps"], state["transitions"]
+        self.steps, self.transitions, self.began = state["steps"], state["transitions"], state["began"]
 
 
 def _parts(method: Sampler, plan: Plan) -> tuple[int, int]:
