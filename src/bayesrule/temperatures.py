@@ -45,13 +45,9 @@ class Temperature(Named, ABC):
     def resolve(self, model: nn.Module, examples: float) -> float:
         """η for a model and so many examples."""
 
-    def told(self, model: nn.Module, examples: float) -> dict[str, Any]:
-        """What it came to, as plain data: for ``posterior.info["tempering"]``."""
-        return naming.to_spec(self) | {"says": self.says(model, examples)}
-
     @abstractmethod
     def says(self, model: nn.Module, examples: float) -> str:
-        """The same in a sentence."""
+        """What it came to, in a sentence."""
 
 
 Tempering: TypeAlias = float | str | Temperature

@@ -128,18 +128,21 @@ def test_data_that_say_little_are_no_collapse():
         y = strength * x[:, 0] + torch.randn(300, generator=generator)
         torch.manual_seed(0)
         model = br.models.mlp(5, 1, (50,))
-        posterior = br.fit(model, br.data.standardize((x, y)), "ivon", prior="fan-in", epochs=20)
+        posterior = br.fit(model, br.data.standardize((x, y)), "ivon", prior="fan-in", epochs=100)
         assert not br.evaluate.collapse(posterior).collapsed
 
 
 def test_a_short_fit_is_not_warned_of():
-    found = br.evaluate.collapse(fitted(50, "bbb", br.Balanced(COLLAPSED), epochs=2))
+    posterior = fitted(50, "bbb", br.Balanced(COLLAPSED), epochs=2)
+    with pytest.raises(ValueError, match="only fits of 1000 steps or more"):
+        br.evaluate.collapse(posterior)
+    found = br.evaluate.collapse(posterior, train=(X, Y))
     assert not found.collapsed
     assert "though it is not the prior" in found.says
 
 
 def test_the_figures_are_kept_with_the_posterior_and_can_be_made_again(tmp_path):
-    posterior = fitted(20, "ivon", br.Cold(0.5), epochs=20)
+    posterior = fitted(20, "ivon", br.Cold(0.5), epochs=80)
     posterior.save(tmp_path / "q.safetensors")
     loaded = br.load(tmp_path / "q.safetensors", br.models.mlp(2, 2, (20,)))
     kept, again = br.evaluate.collapse(loaded), br.evaluate.collapse(loaded, train=(X, Y))

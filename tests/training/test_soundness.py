@@ -169,7 +169,7 @@ def test_predictions_worse_than_none_at_all_are_refused():
     model = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
     method = Newton(lr=0.5, initial_std=None, betas=(0.9, None), tempering=0.5)
     with pytest.raises(Diverged, match=r"for outputs of zero it is 2\.3"):
-        br.fit(model, (x, y), method, epochs=10)
+        br.fit(model, (x, y), method, temperature=1.0, epochs=10)
 
 
 def networks():

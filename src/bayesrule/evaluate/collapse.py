@@ -18,8 +18,8 @@ def collapse(posterior: Posterior, train: Any = None, prior: Prior | None = None
 
     Args:
         posterior: A Gaussian over all weights; of one with correlations, the product of its marginals is looked at.
-        train: The training data ``(X, y)``, in the user's units. None: the figures that a fit by ``bbb``, ``ivon``,
-            ``vogn``, ``von`` or ``vadam`` has left in ``posterior.info["collapse"]``.
+        train: The training data ``(X, y)``, in the user's units. None: the figures that a fit of 1000 steps or more by
+            ``bbb``, ``ivon``, ``vogn``, ``von`` or ``vadam`` has left in ``posterior.info["collapse"]``.
         prior: That of the fit. None: as ``posterior.info`` has it, which leaves out one that earlier data have taught.
 
     >>> import bayesrule as br
@@ -31,8 +31,8 @@ def collapse(posterior: Posterior, train: Any = None, prior: Prior | None = None
     if train is None and prior is None:
         if "collapse" not in posterior.info:
             raise ValueError(
-                "train must be the training data (X, y): only fits of bbb, ivon, vogn, von and vadam, under a prior "
-                "that is not a posterior, leave the figures with the posterior"
+                "train must be the training data (X, y): only fits of 1000 steps or more by bbb, ivon, vogn, von and vadam, "
+                "under a prior that is not a posterior, leave the figures with the posterior"
             )
         return Collapse.from_json(posterior.info["collapse"])
     if not isinstance(posterior, Gaussian):

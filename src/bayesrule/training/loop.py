@@ -256,7 +256,7 @@ class Loop:
                 self._return_to(self.best)
             posterior = self._known(lambda: self.learner.conclude(self.held))
             self.plan.history[:] = history
-            diagnosis = self._diagnosis(posterior)
+            diagnosis = {} if self.first is None else self._diagnosis(posterior, self.first)
         posterior = posterior.with_context(info=posterior.context.info | diagnosis | self._story())
         if self.folder is not None and not self.rank:
             self.folder.finish(posterior)
@@ -264,12 +264,10 @@ class Loop:
             processes.any_of(False)  # the others wait for the file: who returns from a fit finds it
         return posterior
 
-    def _diagnosis(self, posterior: Posterior) -> dict[str, Any]:
+    def _diagnosis(self, posterior: Posterior, first: Terms) -> dict[str, Any]:
         """Whether a variational q still listens to the data; a warning if it does not after a fit of usual length."""
-        if self.first is None:
-            return {}
         batch, eta = collapse.some_of(self.task), self.task.temperature
-        found = collapse.diagnose(posterior, self.task.prior, batch, eta, self.task.data.total, self.first)
+        found = collapse.diagnose(posterior, self.task.prior, batch, eta, self.task.data.total, first)
         if found is None:
             return {}
         if found.collapsed and not self.rank:
@@ -430,7 +428,8 @@ class Loop:
         tempering = self.task.tempering
         named = {}
         if tempering is not None:
-            named["tempering"] = tempering.told(self.task.model, self.task.data.total)
+            says = tempering.says(self.task.model, self.task.data.total)
+            named["tempering"] = naming.to_spec(tempering) | {"says": says}
         return {
             **self.settings.state(),
             **self.fingerprints,
