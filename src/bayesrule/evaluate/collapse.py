@@ -31,8 +31,8 @@ def collapse(posterior: Posterior, train: Any = None, prior: Prior | None = None
     if train is None and prior is None:
         if "collapse" not in posterior.info:
             raise ValueError(
-                "train must be the training data (X, y): only fits of 1000 steps or more by bbb, ivon, vogn, von and vadam, "
-                "under a prior that is not a posterior, leave the figures with the posterior"
+                "train must be the training data (X, y): only fits of 1000 steps or more by bbb, ivon, vogn, von and "
+                "vadam, under a prior that is not a posterior, leave the figures with the posterior"
             )
         return Collapse.from_json(posterior.info["collapse"])
     if not isinstance(posterior, Gaussian):
