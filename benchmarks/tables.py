@@ -273,9 +273,10 @@ def picture(found: dict[str, dict[str, Any]]) -> Figure:
     axes.set_yticks(range(len(found)), list(found))
     axes.invert_yaxis()
     axes.set_xscale("symlog", linthresh=0.02)
+    axes.set_xlim(left=-0.002)
     axes.set_xlabel("test NLL above that of the best model, nats an example")
     axes.grid(axis="x", alpha=0.3)
-    axes.legend(loc="lower right", fontsize="small")
+    figure.legend(loc="outside upper center", ncols=4, fontsize="small")
     return figure
 
 
