@@ -149,7 +149,7 @@ def test_rows_count_as_often_as_their_weight_says(bayesrule, as_json, tmp_path):
     code, _, err = bayesrule(*line, "--out", "run")
     assert code == 0, err
     assert "3 columns become" in err  # the weights are no input
-    assert "weights count in training only" in err
+    assert "weights count in training, also in that of the baselines" in err
     predicted = [row["prediction"] for row in as_json("predict", "run", "t.csv")]
     assert np.mean(predicted) < 100
     assert bayesrule("fit", "--resume", "--out", "run")[0] == 0

@@ -197,11 +197,12 @@ def test_no_step_within_an_epoch_waits(method, second):
         if progress.step == 23:  # of 24: what comes after the last one is no step
             raise Seen
 
+    whole = getattr(method, "full_batch", False)  # every step is an epoch, at whose end the logs are read
     with pytest.raises(Seen):
-        br.fit(mlp().to(second), classes(), method, epochs=2, batch_size=4, callbacks=[look])
-    steps = [(before, now) for before, now in pairwise(seen) if before[0] == now[0] and not now[1]]
-    assert len(steps) == 2 * 10
-    assert [now[2] - before[2] for before, now in steps] == [0] * len(steps)
+        br.fit(mlp().to(second), classes(), method, epochs=24 if whole else 2, batch_size=4, callbacks=[look])
+    steps = [(before, now) for before, now in pairwise(seen) if whole or (before[0] == now[0] and not now[1])]
+    assert len(steps) == 22 if whole else 2 * 10
+    assert [now[2] - before[2] for before, now in steps] == [int(whole)] * len(steps)
 
 
 def test_the_prior_is_settled_as_on_the_cpu(second):

@@ -187,6 +187,7 @@ def test_frozen_weights_must_be_those_of_the_past():
 def test_tuning_for_predictions_is_no_part_of_the_next_prior(tmp_path):
     """Held-out data make the default Laplace of a classifier surer than the data have taught; the next fit learns."""
     x, y = br.data.moons(n=400, seed=0)
+    torch.manual_seed(0)
     model = br.models.mlp(2, 2, hidden=(16,))
     tuned = br.fit(
         model,

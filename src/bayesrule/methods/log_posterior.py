@@ -61,6 +61,18 @@ class LogPosterior:
         own = modules.parameters(network)
         return self._flat({name: own[name].detach() for name in self.like} | self.unknown)
 
+    def taught(self) -> tuple[Tensor, Tensor] | None:
+        """Mean and deviation ``[P + U]`` under a prior that earlier data have taught; None of another.
+
+        Its precision is taken for a diagonal one, and deviations of unknowns for one.
+        """
+        if not self.task.prior.learnt:
+            return None
+        means, precisions = self.task.prior.mean_field(self.like)
+        mean, deviation = self._flat(means | self.unknown), torch.ones_like(self._flat(self.like | self.unknown))
+        deviation[: self.size] = self._flat(precisions).rsqrt()
+        return mean, deviation
+
     def parameters(self, rows: Tensor) -> Parameters:
         """The weights of rows ``[..., P + U]`` by name, ``[..., *shape]``."""
         named = modules.unflatten(rows[..., : self.size], self.like)

@@ -24,7 +24,7 @@ from bayesrule.methods.symmetric import SymmetricPasses
 from bayesrule.methods.tally import Tally
 from bayesrule.optim import Group, schedule
 from bayesrule.posteriors import Chains, Particles, Posterior, match
-from bayesrule.samplers import Kernel, State, Target, Tuner, began
+from bayesrule.samplers import Kernel, State, Target, Tuner, began, normal
 from bayesrule.samplers.convergence import ess_bulk, r_hat
 from bayesrule.seeds import Noise
 from bayesrule.starts import reinitialise
@@ -149,6 +149,9 @@ class SamplingLearner(Learner):
         self.optimizer = Group(lr=method.lr).build([self.rows])
         self.schedule = schedule("cosine")
         self.tuner = method.tuner(self.rows.detach(), task)
+        taught = self.density.taught()
+        if taught is not None:  # which may be narrower by far than any first step
+            self.tuner.deviation = taught[1].expand_as(self.rows).clone()
         self.tally = Tally.none(self.rows.detach())
         self.passes = method.passes(task, plan, noise)
         self.draws: list[Tensor] = []
@@ -157,9 +160,16 @@ class SamplingLearner(Learner):
         self.began: Tensor | None = None  # the loss of the first step
 
     def _starts(self) -> Tensor:
-        """The module's own weights, and others that are drawn anew, the same in all processes."""
+        """The module's own weights, and others that are drawn anew, the same in all processes.
+
+        From a prior that earlier data have taught, or else as the module draws them.
+        """
         rows = [self.density.start(self.task.model)]
+        taught = self.density.taught()
         for _ in range(1, self.method.chains):
+            if taught is not None:
+                rows.append(torch.addcmul(taught[0], taught[1], normal(taught[0], self.noise.shared)))
+                continue
             fresh = modules.twin(self.task.model)
             with self.noise.drawn_alike():
                 reinitialise(fresh)

@@ -5,7 +5,7 @@ A kernel knows of no network: chains are rows of a tensor ``[C, P]``, and the de
 
 from __future__ import annotations
 
-from bayesrule.samplers.base import Kernel, Move, Scales, State, Target, began
+from bayesrule.samplers.base import Kernel, Move, Scales, State, Target, began, normal
 from bayesrule.samplers.convergence import e_bfmi, ess_bulk, ess_tail, r_hat
 from bayesrule.samplers.hamiltonian import Hamiltonian
 from bayesrule.samplers.microcanonical import Microcanonical
@@ -30,5 +30,6 @@ __all__ = [
     "e_bfmi",
     "ess_bulk",
     "ess_tail",
+    "normal",
     "r_hat",
 ]

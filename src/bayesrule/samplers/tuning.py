@@ -18,7 +18,12 @@ WINDOWS = (0.1, 0.2, 0.4, 0.75)
 
 
 class Tuner(ABC):
-    """The scales of a kernel: tuned while `observe` is called, and fixed from then on."""
+    """The scales of a kernel: tuned while `observe` is called, and fixed from then on.
+
+    ``deviation``: of each coordinate, ``[C, P]``, as in `Scales`; one in the beginning, unless the caller knows better.
+    """
+
+    deviation: Tensor
 
     @abstractmethod
     def scales(self, done: float | None) -> Scales:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayesrule.data import Split, load_set
-from bayesrule.evaluate import evaluate
+from bayesrule.evaluate import collapse, evaluate
 from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
@@ -104,16 +104,16 @@ def train(asked: Fit, data_dir: str | None) -> dict[str, Any]:
     scores = evaluate(posterior, split.test, samples=SAMPLES, bootstrap=0)
     assert split.ood is not None
     outside = posterior.predict(split.ood, samples=SAMPLES).confidence
-    told = posterior.info["collapse"]
+    told = collapse(posterior, train=split.train)
     return {
         "eta": posterior.info["temperature"],
         **{name: float(scores[name]) for name in ("accuracy", "ece", "nll", "confidence")},
         "expected_nll": _expected_nll(posterior, *split.test),
         "confidence_outside": float(outside.mean()),
-        "collapsed": told["collapsed"],
-        "at_prior": told["at_prior"],
-        "kl": told["end"]["kl"],
-        "weights": sum(layer["weights"] for layer in told["layers"].values()),
+        "collapsed": told.collapsed,
+        "at_prior": told.at_prior,
+        "kl": told.end.kl,
+        "weights": sum(layer.weights for layer in told.layers.values()),
     }
 
 
