@@ -153,6 +153,8 @@ def test_the_figures_are_kept_with_the_posterior_and_can_be_made_again(tmp_path)
     assert again.end.nll == pytest.approx(kept.end.nll, rel=1e-4)
     assert again.constant == pytest.approx(kept.constant, rel=1e-4)
     assert kept.start is not None
+    said = br.evaluate.collapse(loaded, train=(X, Y), prior=br.priors.Gaussian("fan-in"))  # cold as in the fit
+    assert said.end.kl == pytest.approx(kept.end.kl, rel=1e-5)
     for part in (*kept.layers, "start: likelihood", "end: likelihood"):
         assert part in str(kept)
 

@@ -58,6 +58,14 @@ def test_slow_chains_are_told_how_many_more():
     assert f"About {found.more} more draws" in str(found)
 
 
+def test_a_chain_that_stands_still_has_not_mixed():
+    found = br.evaluate.chains(lines(torch.ones(1, 250)), X)
+    assert not found.mixed
+    assert math.isnan(found.worst)
+    assert found.more is None
+    assert str(found) == "not mixed: the chains stand still, and all draws predict the same"
+
+
 def test_few_draws_tell_nothing():
     found = br.evaluate.chains(lines(normal(2, 3)), X)
     assert not found.mixed

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import modules
-from bayesrule.data import Batch
+from bayesrule.data import Arrays, Batch
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import soundness
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
+from bayesrule.methods.expansion import some_of
 from bayesrule.methods.log_posterior import LogPosterior
 from bayesrule.methods.symmetric import SymmetricPasses
 from bayesrule.methods.tally import Tally
@@ -34,6 +35,7 @@ ADAM_STEPS = 20  # in one step of the loop that sees all data
 PIECE = 512  # examples of a step of Adam where the loop gives all of them at once
 MOST = 2**32  # bytes of chains at work and draws that are kept
 AT_WORK = 12  # copies of all chains that a transition and its tuning have in memory
+JUDGES = 1000  # examples that stand for all in the log posterior of draws by mini-batches
 MIXED = 1.01  # R̂ up to which chains are said to have mixed
 APART = 1.1  # R̂ from which on it is worth a warning
 HALVINGS, TRIED = 20, 0.6  # of a step that is too long, and the acceptance that ends them
@@ -137,6 +139,7 @@ class SamplingLearner(Learner):
 
     def __init__(self, method: Sampler, task: Task, plan: Plan, noise: Noise) -> None:
         self.method, self.task, self.plan, self.noise = method, task, plan, noise
+        _check_dtype(method, task)
         _check_memory(method, task)
         self.density = LogPosterior(task, method.chains)
         if self.density.total < 2:
@@ -151,6 +154,8 @@ class SamplingLearner(Learner):
         self.tuner = method.tuner(self.rows.detach(), task)
         self.tally = Tally.none(self.rows.detach())
         self.passes = method.passes(task, plan, noise)
+        # A density by the mini-batch of a step would tell of the batch rather than of the draw.
+        self.judge = None if method.full_batch else self.density.of(_judges(task))
         self.draws: list[Tensor] = []
         self.values: list[Tensor] = []
         self.steps, self.transitions = 0, 0
@@ -211,7 +216,7 @@ class SamplingLearner(Learner):
         self.momentum = state.momentum
         if not warm and self.steps + 1 - self.warmed in self.at:
             self.draws.append(state.position)
-            self.values.append(state.value)
+            self.values.append(state.value if self.judge is None else self.judge(state.position)[0])
         return state.value
 
     def _state(self, target: Target) -> State:
@@ -263,6 +268,12 @@ class SamplingLearner(Learner):
     def conclude(self, held: Batch | None) -> Posterior:
         """The draws, and how well the chains have mixed."""
         rows, values = self._kept()
+        if not self.draws:
+            warnings.warn(
+                f"{self.method.name} was stopped before its first draw: the posterior is the {len(rows)} networks as "
+                "they stood, and no sample",
+                stacklevel=4,
+            )
         found = self._diagnostics(values)
         self._check_accepted(found)
         worst = found["r_hat"]
@@ -326,15 +337,18 @@ class SamplingLearner(Learner):
         states = []
         for row in rows.flatten(0, 1):
             states.append(modules.copies(self.density.parameters(row)) | buffers)
-        chain = torch.arange(rows.shape[0], device=rows.device).repeat_interleave(rows.shape[1])
-        return Particles(states, context(self.task, likelihood, **found), Chains(chain, values.flatten()))
+        chains = None
+        if self.draws:
+            chain = torch.arange(rows.shape[0], device=rows.device).repeat_interleave(rows.shape[1])
+            chains = Chains(chain, values.flatten())
+        return Particles(states, context(self.task, likelihood, **found), chains)
 
     def _diagnostics(self, values: Tensor) -> dict[str, Any]:
         """What the chains tell of themselves, as plain numbers: of every chain, in its order."""
         scales = self.tuner.scales(1.0)
         found: dict[str, Any] = {
             "chains": self.method.chains,
-            "draws": values.shape[1],
+            "draws": len(self.draws),
             "way": self.density.way,
             "r_hat": _number(r_hat(values)),
             "ess": _number(ess_bulk(values)),
@@ -399,6 +413,20 @@ def _pieces(batch: Batch) -> Iterator[Batch]:
 def _number(value: Tensor) -> float | None:
     """As JSON knows it."""
     return round(float(value), 4) if bool(value.isfinite()) else None
+
+
+def _judges(task: Task) -> Batch:
+    """Examples that stand for all; of those behind a loader the first, since a pass over all may outlast the fit."""
+    if isinstance(task.data, Arrays):
+        return some_of(task, JUDGES)
+    return next(task.ordered(JUDGES))
+
+
+def _check_dtype(method: Sampler, task: Task) -> None:
+    """Refuse numbers of so few digits that differences of log densities are all rounding."""
+    dtype = modules.dtype_of(task.model)
+    if dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"{method.name} takes a model in float32 or float64, not {dtype}: model.float()")
 
 
 def _check_memory(method: Sampler, task: Task) -> None:
