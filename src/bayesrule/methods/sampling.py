@@ -180,7 +180,8 @@ class SamplingLearner(Learner):
         self._check_finite(loss)
         if self.began is None:
             self.began = loss
-        return {"loss": loss}
+        penalty = -self.density.log_prior(self.rows.detach()[:, : self.density.size])[0].mean() * self.task.weight
+        return {"loss": loss, "nll": loss - penalty, "penalty": penalty}
 
     # ---- training ----------------------------------------------------------------------------------------------------
 
@@ -272,7 +273,7 @@ class SamplingLearner(Learner):
             warnings.warn(
                 f"{self.method.name} was stopped before its first draw: the posterior is the {len(rows)} networks as "
                 "they stood, and no sample",
-                stacklevel=4,
+                stacklevel=7,  # where `br.fit` was called
             )
         found = self._diagnostics(values)
         self._check_accepted(found)
@@ -282,7 +283,7 @@ class SamplingLearner(Learner):
                 f"chains have not mixed: R̂ of the log posterior is {worst:.2f} after {rows.shape[1]} draws of each, "
                 f"and should be below {MIXED}. Give more draws, more thinning or a longer warm-up; what it means for "
                 "predictions is told by br.evaluate.chains(posterior, x)",
-                stacklevel=4,
+                stacklevel=7,  # where `br.fit` was called
             )
         posterior = self._particles(rows, values, self._likelihood(rows), **found)
         if self.began is not None:
@@ -300,7 +301,7 @@ class SamplingLearner(Learner):
             raise FloatingPointError(
                 f"{rate} at {name}={value:g}, so that its chains stand still: try {name}={self._shorter(value):.2g}"
             )
-        warnings.warn(f"{rate}: its chains stand still; give a longer warm_up, or a {name}", stacklevel=5)
+        warnings.warn(f"{rate}: its chains stand still; give a longer warm_up, or a {name}", stacklevel=8)
 
     def _shorter(self, step: float) -> float:
         """A step that is accepted from where the chains stand, found by halving."""

@@ -277,7 +277,7 @@ class Loop:
         if found is None:
             return {}
         if found.collapsed and not self.rank:
-            warnings.warn(found.says, stacklevel=4)
+            warnings.warn(found.says, stacklevel=5)  # where `br.fit` was called
         return {"collapse": found.to_json()}
 
     def _return_to(self, best: Tree) -> None:
