@@ -206,6 +206,25 @@ def test_batches_in_pieces_are_the_whole(monkeypatch):
     torch.testing.assert_close(parts[1], whole[1])
 
 
+@pytest.mark.parametrize(("rows", "count"), [(30, 1), (31, 2), (32, 3), (2, 3)])
+def test_every_example_counts_once_however_many_processes_there_are(monkeypatch, rows, count):
+    """Shares are as long as each other, so that some examples are there twice where they do not suffice."""
+    x, y = table(rows)
+    task = br.Task.create(line(), (x, y), Gaussian(NOISE), prior=1.0)
+    density = LogPosterior(task, chains=2)
+    at = torch.stack([density.start(task.model), density.start(task.model) + 0.1])
+    batch = next(task.ordered(rows))
+    wanted, slope = density.of(batch)(at)
+    monkeypatch.setattr("bayesrule.processes.count", lambda: count)
+    monkeypatch.setattr("bayesrule.processes.average", lambda tensors: None)
+    found = []
+    for rank in range(count):
+        monkeypatch.setattr("bayesrule.processes.rank", lambda rank=rank: rank)
+        found.append(density.of_all(batch.share(rank, count))(at))
+    assert torch.allclose(sum(value for value, _ in found) / count, wanted)
+    assert torch.allclose(sum(own for _, own in found) / count, slope)
+
+
 def test_symmetric_passes_go_there_and_back():
     x, y = table(10)
     passes = SymmetricPasses(br.Task.create(line(), (x, y), prior=1.0), 3, seed=5)
@@ -350,3 +369,5 @@ def test_numbers_of_few_digits_are_refused():
     x, y = classes()
     with pytest.raises(TypeError, match=r"hmc takes a model in float32 or float64, not torch\.bfloat16: model\.float"):
         br.fit(mlp().bfloat16(), (x, y), "hmc")
+    with pytest.raises(ValueError, match="autocast must be None for sgld"):
+        br.fit(mlp(), (x, y), "sgld", autocast="bfloat16")

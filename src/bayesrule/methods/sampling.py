@@ -204,7 +204,7 @@ class SamplingLearner(Learner):
 
     def _sample(self, batch: Batch) -> Tensor:
         """Transitions up to the next draw, which is kept once the warm-up is over."""
-        target = self.density.of(self._seen(batch))
+        target = self.density.of_all(batch) if self.method.full_batch else self.density.of(self._seen(batch))
         if not self.transitions:
             self.momentum = self.kernel.momentum(self.rows.detach(), self.noise.shared)
         state = self._state(target)
@@ -428,6 +428,8 @@ def _check_dtype(method: Sampler, task: Task) -> None:
     dtype = modules.dtype_of(task.model)
     if dtype not in (torch.float32, torch.float64):
         raise TypeError(f"{method.name} takes a model in float32 or float64, not {dtype}: model.float()")
+    if task.autocast is not None:
+        raise ValueError(f"autocast must be None for {method.name}, which follows densities to many digits")
 
 
 def _check_memory(method: Sampler, task: Task) -> None:
