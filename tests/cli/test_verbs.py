@@ -250,6 +250,13 @@ def test_compare(bayesrule, as_json, tmp_path, painted):
     assert bayesrule(*line)[0] == 2
 
 
+def test_compare_refuses_early_stopping_of_a_sampler_before_any_method_is_trained(bayesrule):
+    code, _, err = bayesrule("compare", "moons", "--methods", "map,hmc", "--early-stopping", 3, "--out", "both")
+    assert code == 2
+    assert "early stopping must be left out with hmc" in err
+    assert "map: epoch" not in err
+
+
 def test_compare_with_a_reference(bayesrule, as_json, tmp_path):
     assert bayesrule("fit", "moons", "--method", "ensemble", "--epochs", 3, "--out", "long")[0] == 0
     line = ("compare", "moons", "--methods", "map,ensemble", "--epochs", 3, "--reference", "long")

@@ -17,7 +17,7 @@ from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
-from bayesrule.methods import AVAILABLE, check_weighted
+from bayesrule.methods import AVAILABLE, check_stoppable, check_weighted
 from bayesrule.posteriors import Posterior
 from bayesrule.report import Comparison, beside, examine, examine_baselines
 from bayesrule.training import Folder
@@ -73,6 +73,8 @@ def per_method(settings: RunSettings, names: Sequence[str]) -> list[RunSettings]
         method = fields.method(name, mine)  # an error now, before another method has been trained
         if settings.weights is not None:
             check_weighted(method)
+        if settings.early_stopping is not None:
+            check_stoppable(method)
         each.append(replace(settings, method=name, set=mine))
     return each
 

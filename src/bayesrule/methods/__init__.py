@@ -10,9 +10,9 @@ from bayesrule.methods.base import (
     Method,
     Needs,
     Plan,
+    check_stoppable,
     check_weighted,
     default_epochs,
-    is_sampler,
     is_variational,
 )
 from bayesrule.methods.bbb import BBB
@@ -115,11 +115,11 @@ __all__ = [
     "Vadam",
     "assign",
     "available",
+    "check_stoppable",
     "check_weighted",
     "choose",
     "default_epochs",
     "from_spec",
-    "is_sampler",
     "is_variational",
     "type_of",
 ]

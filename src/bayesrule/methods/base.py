@@ -156,9 +156,13 @@ def is_variational(method: Method) -> bool:
     return any(part.variational for part in with_inner(method))
 
 
-def is_sampler(method: Method) -> bool:
-    """Whether a method, or one within it, runs Markov chains."""
-    return any(part.sampler for part in with_inner(method))
+def check_stoppable(method: Method) -> None:
+    """Refuse early stopping of a method that runs Markov chains, or of one with such a method in it."""
+    if any(part.sampler for part in with_inner(method)):
+        raise ValueError(
+            f"early stopping must be left out with {method.name}: the epochs of a sampler are training, warm-up and "
+            "draws of its chains, and the best of them is no posterior; for a shorter fit give fewer draws"
+        )
 
 
 def context(task: Task, likelihood: Likelihood, **diagnostics: Any) -> Context:

@@ -36,7 +36,7 @@ from bayesrule import (
 from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Learner, Logs, Method, Noise, Plan, check_weighted, is_sampler
+from bayesrule.methods import Learner, Logs, Method, Noise, Plan, check_stoppable, check_weighted
 from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
@@ -213,12 +213,8 @@ class Loop:
         task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.autocast)
         if task.data.weight is not None:
             check_weighted(settings.method)
-        if is_sampler(settings.method) and any(isinstance(callback, EarlyStopping) for callback in callbacks):
-            raise ValueError(
-                f"early stopping must be left out with {settings.method.name}: the epochs of a sampler are training, "
-                "warm-up and draws of its chains, and the best of them is no posterior; for a shorter fit give fewer "
-                "draws"
-            )
+        if any(isinstance(callback, EarlyStopping) for callback in callbacks):
+            check_stoppable(settings.method)
         needs = settings.method.needs(task, settings.epochs)
         held = None
         if settings.val is not None or needs.held_out != "none":
