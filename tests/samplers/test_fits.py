@@ -371,3 +371,12 @@ def test_numbers_of_few_digits_are_refused():
         br.fit(mlp().bfloat16(), (x, y), "hmc")
     with pytest.raises(ValueError, match="autocast must be None for sgld"):
         br.fit(mlp(), (x, y), "sgld", autocast="bfloat16")
+
+
+def test_an_ensemble_of_samplers_is_as_long_as_one():
+    """It had the 2000 steps of gradient methods, of which few were draws."""
+    base = HMC(chains=2, draws=6, warm_up=6, training=3, leaps=2)
+    posterior = br.fit(mlp(), classes(), Ensemble(2, base=base), prior=1.0)
+    assert posterior.info["epochs"] == 15
+    assert [part.info["diagnostics"]["draws"] for part in posterior.components] == [6, 6]
+    assert Ensemble(base=br.methods.IVON()).default_epochs(10) == 400
