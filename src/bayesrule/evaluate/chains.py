@@ -14,9 +14,8 @@ from bayesrule.data import as_inputs, inputs
 from bayesrule.posteriors import Chains, Particles, Posterior
 from bayesrule.predictions import per_example
 from bayesrule.samplers import ess_bulk, ess_tail, r_hat
-from bayesrule.samplers.convergence import FEWEST
+from bayesrule.samplers.convergence import FEWEST, MIXED
 
-MIXED = 1.01  # R̂ up to which chains are said to have mixed
 LOST = 1.5  # R̂ beyond which chains are in places of their own, and more draws will hardly bring them together
 ENOUGH = 100  # effective draws that each chain should be worth
 SEEN = 200  # examples whose predictions are looked at: more of them say the same

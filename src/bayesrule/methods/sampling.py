@@ -26,7 +26,7 @@ from bayesrule.methods.tally import Tally
 from bayesrule.optim import Group, schedule
 from bayesrule.posteriors import Chains, Particles, Posterior, match
 from bayesrule.samplers import Kernel, State, Target, Tuner, began
-from bayesrule.samplers.convergence import ess_bulk, r_hat
+from bayesrule.samplers.convergence import MIXED, ess_bulk, r_hat
 from bayesrule.seeds import Noise
 from bayesrule.starts import reinitialise
 from bayesrule.task import Task
@@ -36,7 +36,6 @@ PIECE = 512  # examples of a step of Adam where the loop gives all of them at on
 MOST = 2**32  # bytes of chains at work and draws that are kept
 AT_WORK = 12  # copies of all chains that a transition and its tuning have in memory
 JUDGES = 1000  # examples that stand for all in the log posterior of draws by mini-batches
-MIXED = 1.01  # R̂ up to which chains are said to have mixed
 APART = 1.1  # R̂ from which on it is worth a warning
 HALVINGS, TRIED = 20, 0.6  # of a step that is too long, and the acceptance that ends them
 ACCEPTED = 0.1  # share of accepted proposals below which a chain says nothing
