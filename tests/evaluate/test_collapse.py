@@ -96,8 +96,9 @@ SLOW = [(width, method) for width in (50, 150, 500, 1500, 5000) for method in ("
 
 def check_both(width, method, epochs, seed=0):
     """Collapsed at a τ of 62.5; not at τ = 1 and τ = 0.1."""
-    with pytest.warns(UserWarning, match="the posterior has collapsed onto the prior: .* try temperature="):
+    with pytest.warns(UserWarning, match="the posterior has collapsed onto the prior: .* try temperature=") as told:
         high = fitted(width, method, br.Balanced(COLLAPSED), epochs, seed)
+    assert told[0].filename == __file__  # the user's line, not one of the library
     found = br.evaluate.collapse(high)
     assert found.collapsed, str(found)
     assert found.balanced < found.temperature
@@ -153,6 +154,8 @@ def test_the_figures_are_kept_with_the_posterior_and_can_be_made_again(tmp_path)
     assert again.end.nll == pytest.approx(kept.end.nll, rel=1e-4)
     assert again.constant == pytest.approx(kept.constant, rel=1e-4)
     assert kept.start is not None
+    said = br.evaluate.collapse(loaded, train=(X, Y), prior=br.priors.Gaussian("fan-in"))  # cold as in the fit
+    assert said.end.kl == pytest.approx(kept.end.kl, rel=1e-5)
     for part in (*kept.layers, "start: likelihood", "end: likelihood"):
         assert part in str(kept)
 

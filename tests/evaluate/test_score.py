@@ -1,5 +1,6 @@
 """Scores against scikit-learn, torchmetrics and loops."""
 
+import inspect
 import json
 import math
 
@@ -207,6 +208,10 @@ class Fixed:
         if isinstance(x, np.ndarray):
             x = torch.from_numpy(x)
         return Classes(x.expand(samples, *x.shape) + randn(samples, *x.shape, seed=seed))
+
+
+def test_evaluate_shows_its_arguments():
+    assert list(inspect.signature(evaluate).parameters)[:3] == ["posterior", "test", "ood"]
 
 
 def test_evaluate_predicts_and_scores():

@@ -12,6 +12,7 @@ import bayesrule as br
 from bayesrule.curvature import curvature
 from bayesrule.data import Batch
 from bayesrule.likelihoods import Categorical
+from bayesrule.methods import Laplace
 from bayesrule.methods.insurance import LEFT, PREMIUM, Insurance
 from bayesrule.structures import Dense, Diagonal
 
@@ -57,6 +58,17 @@ def test_the_prior_of_a_network_at_its_mode_is_found_again():
     found = insured(logistic(x, y, decay=20.0), x, y)
     assert abs(found.tightness / 20 - 1) < 0.3
     assert abs(found.stiffness - 1) < 0.1
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+def test_the_prior_of_a_mode_at_a_temperature_is_found_again(temperature):
+    """The mode of Σ nll + ½·20·|w|² is that of L^(1/η)·p with the precision 20/η."""
+    x, y = blobs(512, seed=1)
+    net = logistic(x, y, decay=20.0)
+    method = Laplace(subset="all", structure="dense")
+    posterior = br.fit(net, (x, y), method, prior=1.0, temperature=temperature, epochs=0)
+    for scale in posterior.info["diagnostics"]["prior_scale"].values():
+        assert abs(temperature / scale**2 / 20 - 1) < 0.3
 
 
 def test_the_premium_is_that_of_exact_integrals():

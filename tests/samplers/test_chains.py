@@ -58,6 +58,14 @@ def test_slow_chains_are_told_how_many_more():
     assert f"About {found.more} more draws" in str(found)
 
 
+def test_a_chain_that_stands_still_has_not_mixed():
+    found = br.evaluate.chains(lines(torch.ones(1, 250)), X)
+    assert not found.mixed
+    assert math.isnan(found.worst)
+    assert found.more is None
+    assert str(found) == "not mixed: the chains stand still, and all draws predict the same"
+
+
 def test_few_draws_tell_nothing():
     found = br.evaluate.chains(lines(normal(2, 3)), X)
     assert not found.mixed
@@ -85,10 +93,24 @@ def test_only_samplers_have_chains():
         posterior.to_arviz()
 
 
+def test_what_is_shown_of_a_fit_is_the_misfit_and_not_the_prior():
+    """Noise of 0.5 about a line: NLL of about log 0.5 + ½ log 2πe = 0.73, whatever so many weights cost."""
+    x = torch.linspace(-1, 1, 200)[:, None]
+    y = x[:, 0] + 0.5 * normal(200)
+    model = br.models.mlp(1, 1, hidden=(300,))
+    posterior = br.fit(model, (x, y), HMC(chains=2, draws=5, warm_up=10), Gaussian(0.5), prior="fan-in")
+    last = posterior.info["history"][-1]
+    assert 0.5 < last["nll"] < 1.2
+    assert last["nll"] + last["penalty"] == pytest.approx(last["loss"], rel=1e-5)
+
+
 def test_a_fit_warns_of_chains_that_have_not_mixed():
     x, y = classes()
-    with pytest.warns(UserWarning, match=r"chains have not mixed: R̂ of the log posterior is .* after 8 draws of each"):
+    with pytest.warns(
+        UserWarning, match=r"chains have not mixed: R̂ of the log posterior is .* after 8 draws of each"
+    ) as told:
         br.fit(mlp(), (x, y), HMC(chains=4, draws=8, warm_up=2, warm_start="none", leaps=2, step=1e-3))
+    assert told[0].filename == __file__  # the user's line, not one of the library
 
 
 def test_export_to_arviz():

@@ -11,10 +11,10 @@ from torch import nn
 
 import bayesrule as br
 from bayesrule.likelihoods import Gaussian
-from bayesrule.methods import HMC, LMC, MALA, MCLMC, SGHMC, SGLD
+from bayesrule.methods import HMC, LMC, MALA, MCLMC, SGHMC, SGLD, Ensemble
 from bayesrule.methods.log_posterior import LogPosterior
 from bayesrule.methods.symmetric import SymmetricPasses
-from bayesrule.training import Diverged, Folder
+from bayesrule.training import Diverged, EarlyStopping, Folder
 
 LIMIT = 4.5  # standard errors, between 20 chains: a right sampler is beyond it once in 4000 times
 NOISE = 0.5
@@ -206,6 +206,25 @@ def test_batches_in_pieces_are_the_whole(monkeypatch):
     torch.testing.assert_close(parts[1], whole[1])
 
 
+@pytest.mark.parametrize(("rows", "count"), [(30, 1), (31, 2), (32, 3), (2, 3)])
+def test_every_example_counts_once_however_many_processes_there_are(monkeypatch, rows, count):
+    """Shares are as long as each other, so that some examples are there twice where they do not suffice."""
+    x, y = table(rows)
+    task = br.Task.create(line(), (x, y), Gaussian(NOISE), prior=1.0)
+    density = LogPosterior(task, chains=2)
+    at = torch.stack([density.start(task.model), density.start(task.model) + 0.1])
+    batch = next(task.ordered(rows))
+    wanted, slope = density.of(batch)(at)
+    monkeypatch.setattr("bayesrule.processes.count", lambda: count)
+    monkeypatch.setattr("bayesrule.processes.average", lambda tensors: None)
+    found = []
+    for rank in range(count):
+        monkeypatch.setattr("bayesrule.processes.rank", lambda rank=rank: rank)
+        found.append(density.of_all(batch.share(rank, count))(at))
+    assert torch.allclose(sum(value for value, _ in found) / count, wanted)
+    assert torch.allclose(sum(own for _, own in found) / count, slope)
+
+
 def test_symmetric_passes_go_there_and_back():
     x, y = table(10)
     passes = SymmetricPasses(br.Task.create(line(), (x, y), prior=1.0), 3, seed=5)
@@ -301,3 +320,63 @@ def test_chains_without_training_start_from_drawn_weights():
     own = mlp().state_dict()["0.weight"]
     assert torch.allclose(posterior.states[0]["0.weight"], own, atol=1e-3)
     assert not torch.allclose(posterior.states[4]["0.weight"], own, atol=1e-1)
+
+
+@pytest.mark.parametrize(
+    "method", [SGLD(chains=2, draws=8, thin=5, training=50), SGHMC(chains=2, draws=8, training=50)]
+)
+def test_the_log_posterior_of_draws_by_mini_batches_is_that_of_all_data(method):
+    """By the normal densities themselves, up to the same constant."""
+    x, y = table()
+    posterior = br.fit(line(), (x, y), method, Gaussian(NOISE), prior=1.0, batch_size=8)
+    rows = draws(posterior)
+    outputs = rows[..., :2] @ x.T + rows[..., 2:]
+    residuals = (outputs - y).square().sum(-1) / NOISE**2 + rows.square().sum(-1)
+    constant = -len(y) * math.log(NOISE) - (len(y) + 3) / 2 * math.log(2 * math.pi)
+    found = posterior.chains.apart(posterior.chains.log_posterior)
+    assert torch.allclose(found, constant - 0.5 * residuals, atol=1e-8)
+
+
+def test_the_log_posterior_of_many_data_is_by_the_same_examples_for_all_draws(monkeypatch):
+    """Of draws that hardly move it then hardly changes, as one by the last mini-batch would."""
+    monkeypatch.setattr("bayesrule.methods.sampling.JUDGES", 10)
+    method = SGLD(chains=1, draws=20, thin=1, warm_up=1, training=300, sampling_lr=1e-9)
+    x, y = table(200)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=10)
+    for train in ((x, y), loader):
+        posterior = br.fit(line(), train, method, Gaussian(NOISE), prior=1.0, batch_size=10)
+        assert float(posterior.chains.log_posterior.std()) < 0.1
+
+
+@pytest.mark.parametrize("method", [HMC(), Ensemble(2, base=SGLD())], ids=lambda method: method.name)
+def test_early_stopping_is_refused(method):
+    """The best epoch may be one of the training or the warm-up, of which nothing is kept."""
+    x, y = classes()
+    with pytest.raises(ValueError, match=f"early stopping must be left out with {method.name}: .* fewer draws"):
+        br.fit(mlp(), (x, y), method, val=classes(seed=1), callbacks=[EarlyStopping()])
+
+
+def test_a_fit_that_is_stopped_before_its_first_draw_says_so():
+    x, y = classes()
+    method = HMC(chains=2, draws=5, warm_up=5, training=5, leaps=2)
+    with pytest.warns(UserWarning, match="hmc was stopped before its first draw: the posterior is the 2 networks"):
+        posterior = br.fit(mlp(), (x, y), method, prior=1.0, callbacks=[lambda at: at.step == 7])
+    assert posterior.chains is None
+    assert posterior.info["diagnostics"]["draws"] == 0
+
+
+def test_numbers_of_few_digits_are_refused():
+    x, y = classes()
+    with pytest.raises(TypeError, match=r"hmc takes a model in float32 or float64, not torch\.bfloat16: model\.float"):
+        br.fit(mlp().bfloat16(), (x, y), "hmc")
+    with pytest.raises(ValueError, match="autocast must be None for sgld"):
+        br.fit(mlp(), (x, y), "sgld", autocast="bfloat16")
+
+
+def test_an_ensemble_of_samplers_is_as_long_as_one():
+    """It had the 2000 steps of gradient methods, of which few were draws."""
+    base = HMC(chains=2, draws=6, warm_up=6, training=3, leaps=2)
+    posterior = br.fit(mlp(), classes(), Ensemble(2, base=base), prior=1.0)
+    assert posterior.info["epochs"] == 15
+    assert [part.info["diagnostics"]["draws"] for part in posterior.components] == [6, 6]
+    assert Ensemble(base=br.methods.IVON()).default_epochs(10) == 400

@@ -1,6 +1,7 @@
 """The loop: seeds, checkpoints, kills, guards."""
 
 import functools
+import math
 import multiprocessing
 import os
 import random
@@ -183,6 +184,11 @@ def test_early_stopping_keeps_the_best_epoch(method):
     assert len(kept.info["history"]) == 5
     assert len(stopped.info["history"]) == 2
     assert files.digest(kept.state()) == files.digest(stopped.state())
+
+
+def test_an_epoch_without_a_number_is_never_the_best():
+    history = [{"val_nll": value} for value in (math.nan, 1.0, 0.5, 0.6)]
+    assert EarlyStopping().best(history) == 2
 
 
 def test_the_best_epoch_is_the_one_with_the_lowest_value():

@@ -17,7 +17,7 @@ from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
-from bayesrule.methods import AVAILABLE, check_weighted
+from bayesrule.methods import AVAILABLE, check_stoppable, check_weighted
 from bayesrule.posteriors import Posterior
 from bayesrule.report import Comparison, beside, examine, examine_baselines
 from bayesrule.training import Folder
@@ -41,9 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Train, evaluate, report."""
     settings = RunSettings.of(args)
-    names = [name for name, method in AVAILABLE.items() if not method.sampler]
-    if args.methods:
-        names = args.methods.split(",")
+    names = args.methods.split(",") if args.methods else every_method()
     each = per_method(settings, names)
     folder = Path(args.out or f"runs/{sources.name_of(settings.data)}-compare")
     with Folder(folder).held():
@@ -52,6 +50,11 @@ def run(args: argparse.Namespace) -> None:
             refuse(folder / one.method)
         reference = None if args.reference is None else _reference(Path(args.reference), settings)
         publish(comparison(each, args.command, folder, reference), folder, args.json)
+
+
+def every_method() -> list[str]:
+    """All but samplers, which take long, and which a comparison has where they are asked for."""
+    return [name for name, method in AVAILABLE.items() if not method.sampler]
 
 
 def _reference(folder: Path, settings: RunSettings) -> Posterior:
@@ -73,6 +76,8 @@ def per_method(settings: RunSettings, names: Sequence[str]) -> list[RunSettings]
         method = fields.method(name, mine)  # an error now, before another method has been trained
         if settings.weights is not None:
             check_weighted(method)
+        if settings.early_stopping is not None:
+            check_stoppable(method)
         each.append(replace(settings, method=name, set=mine))
     return each
 

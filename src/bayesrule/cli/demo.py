@@ -12,7 +12,6 @@ from bayesrule.cli.options import RunSettings, default_method
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
-from bayesrule.methods import AVAILABLE, choose
 from bayesrule.report import Comparison, Entry, Opening, examine
 from bayesrule.report.scenes import mistakes, promise, strangers, verdict
 
@@ -38,9 +37,7 @@ def run(args: argparse.Namespace) -> None:
         refuse(folder)
     given = options.given(args)
     ours = default_method(DIGITS)
-    each = compare.per_method(
-        RunSettings(data=DIGITS, **given), [name for name in AVAILABLE if not choose(name).sampler]
-    )
+    each = compare.per_method(RunSettings(data=DIGITS, **given), compare.every_method())
     board = compare.comparison(each, args.command, None)
     trained = {entry.name: entry for entry in board.entries}
     pair = replace(board, entries=[replace(trained["mle"], name=PLAIN), trained[ours]], baselines=())

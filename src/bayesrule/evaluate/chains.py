@@ -14,9 +14,8 @@ from bayesrule.data import as_inputs, inputs
 from bayesrule.posteriors import Chains, Particles, Posterior
 from bayesrule.predictions import per_example
 from bayesrule.samplers import ess_bulk, ess_tail, r_hat
-from bayesrule.samplers.convergence import FEWEST
+from bayesrule.samplers.convergence import FEWEST, MIXED
 
-MIXED = 1.01  # R̂ up to which chains are said to have mixed
 LOST = 1.5  # R̂ beyond which chains are in places of their own, and more draws will hardly bring them together
 ENOUGH = 100  # effective draws that each chain should be worth
 SEEN = 200  # examples whose predictions are looked at: more of them say the same
@@ -44,8 +43,9 @@ class Mixing:
 
     @property
     def worst(self) -> float:
-        """The largest R̂ of a prediction; not a number where draws are too few to tell."""
-        return float(self.r_hat.nan_to_num(nan=-math.inf).max()) if self.draws >= FEWEST else math.nan
+        """The largest R̂ of a prediction; not a number where draws are too few to tell, or all the same."""
+        known = self.r_hat[~self.r_hat.isnan()]  # the probability of a class that no draw believes in has none
+        return float(known.max()) if len(known) else math.nan
 
     @property
     def least(self) -> float:
@@ -66,7 +66,7 @@ class Mixing:
         """
         if self.mixed:
             return 0
-        if self.draws < FEWEST or self.worst > LOST:
+        if self.draws < FEWEST or math.isnan(self.worst) or self.worst > LOST:
             return None
         factor = max((self.worst - 1) / (MIXED - 1), ENOUGH * self.chains / self.least, 1.1)
         return math.ceil(self.draws * (factor - 1))
@@ -76,6 +76,8 @@ class Mixing:
             return (
                 f"{self.draws} draws of each chain are too few to tell whether they have mixed: give {FEWEST} or more"
             )
+        if math.isnan(self.worst):
+            return "not mixed: the chains stand still, and all draws predict the same"
         found = f"R̂ of predictions is at most {self.worst:.3f}, and {self.chains * self.draws} draws are worth "
         found += f"{self.least:.0f} independent ones or more"
         if self.mixed:

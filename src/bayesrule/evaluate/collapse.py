@@ -20,7 +20,8 @@ def collapse(posterior: Posterior, train: Any = None, prior: Prior | None = None
         posterior: A Gaussian over all weights; of one with correlations, the product of its marginals is looked at.
         train: The training data ``(X, y)``, in the user's units. None: the figures that a fit of 1000 steps or more by
             ``bbb``, ``ivon``, ``vogn``, ``von`` or ``vadam`` has left in ``posterior.info["collapse"]``.
-        prior: That of the fit. None: as ``posterior.info`` has it, which leaves out one that earlier data have taught.
+        prior: That of the fit, before a cold posterior's T. None: as ``posterior.info`` has it, which leaves out one
+            that earlier data have taught.
 
     >>> import bayesrule as br
     >>> x, y = br.data.moons(seed=0)
@@ -61,13 +62,12 @@ def collapse(posterior: Posterior, train: Any = None, prior: Prior | None = None
 
 def _prior(posterior: Posterior, given: Prior | None) -> Prior:
     """The prior of the fit, bound to the model and tempered as it was."""
-    model = posterior.context.model
-    if given is not None:
-        return given.resolve(model)
     spec = posterior.info.get("prior")
-    if not spec or not (spec["fields"] or spec["name"] in priors.AVAILABLE):
-        raise ValueError("prior must be given: the posterior does not know the one of its fit")
-    prior = priors.from_spec({"name": spec["name"], "fields": spec["fields"]}).resolve(model)
+    if given is None:
+        if not spec or not (spec["fields"] or spec["name"] in priors.AVAILABLE):
+            raise ValueError("prior must be given: the posterior does not know the one of its fit")
+        given = priors.from_spec({"name": spec["name"], "fields": spec["fields"]})
+    prior = given.resolve(posterior.context.model)
     tempering = posterior.info.get("tempering")
     if tempering is None:
         return prior

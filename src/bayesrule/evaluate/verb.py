@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 from bayesrule.evaluate.agreement import agreement
 from bayesrule.evaluate.chains import chains
 from bayesrule.evaluate.collapse import collapse
@@ -17,6 +19,7 @@ class Evaluate:
     """
 
     __call__ = staticmethod(scores)
+    __signature__ = inspect.signature(scores)  # for tooltips: of an object's call inspect leaves out the first argument
     collapse = staticmethod(collapse)
     agreement = staticmethod(agreement)
     chains = staticmethod(chains)

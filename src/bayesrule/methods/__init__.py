@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from bayesrule import naming, optim
 from bayesrule.methods.auto import Auto
-from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, check_weighted, default_epochs, is_variational
+from bayesrule.methods.base import (
+    Learner,
+    Logs,
+    Method,
+    Needs,
+    Plan,
+    check_stoppable,
+    check_weighted,
+    default_epochs,
+    is_variational,
+)
 from bayesrule.methods.bbb import BBB
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.ensemble import DropoutEnsemble, Ensemble
@@ -105,6 +115,7 @@ __all__ = [
     "Vadam",
     "assign",
     "available",
+    "check_stoppable",
     "check_weighted",
     "choose",
     "default_epochs",

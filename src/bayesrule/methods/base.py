@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -132,22 +133,36 @@ def default_epochs(steps: int, least: int = Method.least_steps) -> int:
     return max(math.ceil(least / steps), 10)
 
 
-def check_weighted(method: Method) -> None:
-    """Refuse weights of examples that a method, or one within it, would not look at."""
-    if not method.weighs:
-        raise ValueError(
-            f"{method.name} does not know weights of examples, train=(X, y, weight): leave them out, or take method "
-            "'map', 'ensemble', 'laplace', 'ivon' or 'auto'"
-        )
+def with_inner(method: Method) -> Iterator[Method]:
+    """A method, and those that its fields hold, such as the base of an ensemble."""
+    yield method
     for part in dataclasses.fields(method):  # type: ignore[arg-type]
         if isinstance(inner := getattr(method, part.name), Method):
-            check_weighted(inner)
+            yield from with_inner(inner)
+
+
+def check_weighted(method: Method) -> None:
+    """Refuse weights of examples that a method, or one within it, would not look at."""
+    for part in with_inner(method):
+        if not part.weighs:
+            raise ValueError(
+                f"{part.name} does not know weights of examples, train=(X, y, weight): leave them out, or take method "
+                "'map', 'ensemble', 'laplace', 'ivon' or 'auto'"
+            )
 
 
 def is_variational(method: Method) -> bool:
     """Whether a method, or one within it, learns a q by its divergence from the prior."""
-    inner = [getattr(method, part.name) for part in dataclasses.fields(method)]  # type: ignore[arg-type]
-    return method.variational or any(is_variational(part) for part in inner if isinstance(part, Method))
+    return any(part.variational for part in with_inner(method))
+
+
+def check_stoppable(method: Method) -> None:
+    """Refuse early stopping of a method that runs Markov chains, or of one with such a method in it."""
+    if any(part.sampler for part in with_inner(method)):
+        raise ValueError(
+            f"early stopping must be left out with {method.name}: the epochs of a sampler are training, warm-up and "
+            "draws of its chains, and the best of them is no posterior; for a shorter fit give fewer draws"
+        )
 
 
 def context(task: Task, likelihood: Likelihood, **diagnostics: Any) -> Context:

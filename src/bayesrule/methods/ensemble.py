@@ -71,6 +71,10 @@ class Ensemble(Method):
         """As the members have it."""
         return self.base.needs(task, epochs)
 
+    def default_epochs(self, steps: int) -> int:
+        """As long as a fit of one member."""
+        return self.base.default_epochs(steps)
+
 
 @dataclass(frozen=True)
 class DropoutEnsemble(Ensemble):

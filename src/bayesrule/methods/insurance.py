@@ -99,14 +99,15 @@ class _About:
 class Insurance:
     """Some training examples, by which the doubt about a network is priced.
 
-    ``offsets``: the uncertain weights less the prior's mean. ``count``: of all examples, for which these stand.
+    ``offsets``: the uncertain weights less the prior's mean. ``count``: of all examples, for which these stand, over
+    the temperature: how often the likelihood of one counts is part of where the mode is.
     """
 
     network: nn.Module
     likelihood: Likelihood
     some: Batch
     offsets: Parameters
-    count: int
+    count: float
 
     def settle(self, prior: Structure, curvature: Structure, held: Batch | None = None) -> Settled:
         """A Gaussian of which the network is the mode, and how wide it may be.

@@ -313,7 +313,7 @@ class LaplaceLearner(Learner):
         if held is not None:
             held = subsample(held, ENOUGH)
             held = Batch(self.base.posterior().inputs(held.x), held.y)
-        insurance = Insurance(network, task.likelihood, some.take(few), offsets, task.data.n)
+        insurance = Insurance(network, task.likelihood, some.take(few), offsets, task.data.n / task.temperature)
         precision, g = precision.to(torch.float64), end.found.matrix.to(torch.float64)
         settled = insurance.settle(precision, g * (1 / task.temperature), held)
         if settled.left:

@@ -86,10 +86,25 @@ class LogPosterior:
             return {}
         return modules.unflatten(rows[..., self.size :], self.unknown)
 
+    def of_all(self, batch: Batch) -> Target:
+        """The posterior itself, of a batch of all data, or of the share of them that is this process's.
+
+        Shares are as long as each other, and begin anew where examples do not suffice: what is there twice is left out.
+        """
+        count = processes.count()
+        if count > 1:
+            own = torch.arange(processes.rank(), self.task.data.n, count)
+            batch = batch.take(torch.arange(len(own)))
+        return self._density(batch, count)  # of which the mean over processes is taken
+
     def of(self, batch: Batch) -> Target:
-        """The density given a batch, which stands for all data: of the whole of them it is the posterior itself."""
+        """The density given a batch, which stands for all data."""
+        return self._density(batch, self.task.data.n / len(batch.y))
+
+    def _density(self, batch: Batch, share: float) -> Target:
+        """The density of examples each of which counts ``share`` times."""
         pieces = list(self._pieces(batch, self.chains))
-        factor = self.task.data.n / (len(batch.y) * self.task.temperature)
+        factor = share / self.task.temperature
 
         def target(rows: Tensor) -> tuple[Tensor, Tensor]:
             value, slope = self.log_prior(rows[:, : self.size])
@@ -130,6 +145,8 @@ class LogPosterior:
 
     def _pieces(self, batch: Batch, chains: int) -> Iterator[_Piece]:
         """A batch in parts that a pass can take, with targets as the likelihood wants them."""
+        if not len(batch.y):  # of a process for which there are no data
+            return
         if not isinstance(self.task.data, Arrays):  # whose targets are checked before the fit
             with torch.no_grad(), seeds.untouched(self.task.device):
                 first = modules.call(self.module, inputs.each(lambda t: t[:1], batch.x))

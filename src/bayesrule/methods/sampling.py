@@ -14,18 +14,19 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import modules
-from bayesrule.data import Batch
+from bayesrule.data import Arrays, Batch
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import soundness
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
+from bayesrule.methods.expansion import some_of
 from bayesrule.methods.log_posterior import LogPosterior
 from bayesrule.methods.symmetric import SymmetricPasses
 from bayesrule.methods.tally import Tally
 from bayesrule.optim import Group, schedule
 from bayesrule.posteriors import Chains, Particles, Posterior, match
 from bayesrule.samplers import Kernel, State, Target, Tuner, began, normal
-from bayesrule.samplers.convergence import ess_bulk, r_hat
+from bayesrule.samplers.convergence import MIXED, ess_bulk, r_hat
 from bayesrule.seeds import Noise
 from bayesrule.starts import reinitialise
 from bayesrule.task import Task
@@ -34,7 +35,7 @@ ADAM_STEPS = 20  # in one step of the loop that sees all data
 PIECE = 512  # examples of a step of Adam where the loop gives all of them at once
 MOST = 2**32  # bytes of chains at work and draws that are kept
 AT_WORK = 12  # copies of all chains that a transition and its tuning have in memory
-MIXED = 1.01  # R̂ up to which chains are said to have mixed
+JUDGES = 1000  # examples that stand for all in the log posterior of draws by mini-batches
 APART = 1.1  # R̂ from which on it is worth a warning
 HALVINGS, TRIED = 20, 0.6  # of a step that is too long, and the acceptance that ends them
 ACCEPTED = 0.1  # share of accepted proposals below which a chain says nothing
@@ -137,6 +138,7 @@ class SamplingLearner(Learner):
 
     def __init__(self, method: Sampler, task: Task, plan: Plan, noise: Noise) -> None:
         self.method, self.task, self.plan, self.noise = method, task, plan, noise
+        _check_dtype(method, task)
         _check_memory(method, task)
         self.density = LogPosterior(task, method.chains)
         if self.density.total < 2:
@@ -154,6 +156,8 @@ class SamplingLearner(Learner):
             self.tuner.deviation = taught[1].expand_as(self.rows).clone()
         self.tally = Tally.none(self.rows.detach())
         self.passes = method.passes(task, plan, noise)
+        # A density by the mini-batch of a step would tell of the batch rather than of the draw.
+        self.judge = None if method.full_batch else self.density.of(_judges(task))
         self.draws: list[Tensor] = []
         self.values: list[Tensor] = []
         self.steps, self.transitions = 0, 0
@@ -185,7 +189,8 @@ class SamplingLearner(Learner):
         self._check_finite(loss)
         if self.began is None:
             self.began = loss
-        return {"loss": loss}
+        penalty = -self.density.log_prior(self.rows.detach()[:, : self.density.size])[0].mean() * self.task.weight
+        return {"loss": loss, "nll": loss - penalty, "penalty": penalty}
 
     # ---- training ----------------------------------------------------------------------------------------------------
 
@@ -208,7 +213,7 @@ class SamplingLearner(Learner):
 
     def _sample(self, batch: Batch) -> Tensor:
         """Transitions up to the next draw, which is kept once the warm-up is over."""
-        target = self.density.of(self._seen(batch))
+        target = self.density.of_all(batch) if self.method.full_batch else self.density.of(self._seen(batch))
         if not self.transitions:
             self.momentum = self.kernel.momentum(self.rows.detach(), self.noise.shared)
         state = self._state(target)
@@ -221,7 +226,7 @@ class SamplingLearner(Learner):
         self.momentum = state.momentum
         if not warm and self.steps + 1 - self.warmed in self.at:
             self.draws.append(state.position)
-            self.values.append(state.value)
+            self.values.append(state.value if self.judge is None else self.judge(state.position)[0])
         return state.value
 
     def _state(self, target: Target) -> State:
@@ -273,6 +278,12 @@ class SamplingLearner(Learner):
     def conclude(self, held: Batch | None) -> Posterior:
         """The draws, and how well the chains have mixed."""
         rows, values = self._kept()
+        if not self.draws:
+            warnings.warn(
+                f"{self.method.name} was stopped before its first draw: the posterior is the {len(rows)} networks as "
+                "they stood, and no sample",
+                stacklevel=7,  # where `br.fit` was called
+            )
         found = self._diagnostics(values)
         self._check_accepted(found)
         worst = found["r_hat"]
@@ -281,7 +292,7 @@ class SamplingLearner(Learner):
                 f"chains have not mixed: R̂ of the log posterior is {worst:.2f} after {rows.shape[1]} draws of each, "
                 f"and should be below {MIXED}. Give more draws, more thinning or a longer warm-up; what it means for "
                 "predictions is told by br.evaluate.chains(posterior, x)",
-                stacklevel=4,
+                stacklevel=7,  # where `br.fit` was called
             )
         posterior = self._particles(rows, values, self._likelihood(rows), **found)
         if self.began is not None:
@@ -299,7 +310,7 @@ class SamplingLearner(Learner):
             raise FloatingPointError(
                 f"{rate} at {name}={value:g}, so that its chains stand still: try {name}={self._shorter(value):.2g}"
             )
-        warnings.warn(f"{rate}: its chains stand still; give a longer warm_up, or a {name}", stacklevel=5)
+        warnings.warn(f"{rate}: its chains stand still; give a longer warm_up, or a {name}", stacklevel=8)
 
     def _shorter(self, step: float) -> float:
         """A step that is accepted from where the chains stand, found by halving."""
@@ -336,15 +347,18 @@ class SamplingLearner(Learner):
         states = []
         for row in rows.flatten(0, 1):
             states.append(modules.copies(self.density.parameters(row)) | buffers)
-        chain = torch.arange(rows.shape[0], device=rows.device).repeat_interleave(rows.shape[1])
-        return Particles(states, context(self.task, likelihood, **found), Chains(chain, values.flatten()))
+        chains = None
+        if self.draws:
+            chain = torch.arange(rows.shape[0], device=rows.device).repeat_interleave(rows.shape[1])
+            chains = Chains(chain, values.flatten())
+        return Particles(states, context(self.task, likelihood, **found), chains)
 
     def _diagnostics(self, values: Tensor) -> dict[str, Any]:
         """What the chains tell of themselves, as plain numbers: of every chain, in its order."""
         scales = self.tuner.scales(1.0)
         found: dict[str, Any] = {
             "chains": self.method.chains,
-            "draws": values.shape[1],
+            "draws": len(self.draws),
             "way": self.density.way,
             "r_hat": _number(r_hat(values)),
             "ess": _number(ess_bulk(values)),
@@ -409,6 +423,22 @@ def _pieces(batch: Batch) -> Iterator[Batch]:
 def _number(value: Tensor) -> float | None:
     """As JSON knows it."""
     return round(float(value), 4) if bool(value.isfinite()) else None
+
+
+def _judges(task: Task) -> Batch:
+    """Examples that stand for all; of those behind a loader the first, since a pass over all may outlast the fit."""
+    if isinstance(task.data, Arrays):
+        return some_of(task, JUDGES)
+    return next(task.ordered(JUDGES))
+
+
+def _check_dtype(method: Sampler, task: Task) -> None:
+    """Refuse numbers of so few digits that differences of log densities are all rounding."""
+    dtype = modules.dtype_of(task.model)
+    if dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"{method.name} takes a model in float32 or float64, not {dtype}: model.float()")
+    if task.autocast is not None:
+        raise ValueError(f"autocast must be None for {method.name}, which follows densities to many digits")
 
 
 def _check_memory(method: Sampler, task: Task) -> None:

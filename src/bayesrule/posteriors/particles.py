@@ -20,7 +20,10 @@ from bayesrule.seeds import mixed
 
 
 class Chains(NamedTuple):
-    """Which Markov chain each particle is a draw of, and log p(D|w)/η + log p(w) there, both ``[K]``."""
+    """Which Markov chain each particle is a draw of, and log p(D|w)/η + log p(w) there, both ``[K]``.
+
+    Samplers by mini-batches have that by at most 1000 examples, the same for all draws, scaled up to all.
+    """
 
     chain: Tensor
     log_posterior: Tensor

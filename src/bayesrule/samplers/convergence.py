@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+MIXED = 1.01  # R̂ up to which chains are said to have mixed
 FEWEST = 4  # draws of a chain: two for each of its halves
 
 

@@ -42,7 +42,8 @@ def settle(task: Task, plan: Plan, seed: int, work: int = 1) -> Tree:
     steps = min(LONGEST, plan.steps * work // len(SCALES))
     why = None
     if steps < FEWEST:
-        why = f"a fit of {plan.steps} steps has none to spare for it: {FEWEST * len(SCALES)} or more have"
+        enough = math.ceil(FEWEST * len(SCALES) / work)
+        why = f"a fit of {plan.steps} steps has none to spare for it: {enough} or more have"
     elif not isinstance(task.data, Arrays):
         why = "data behind a loader cannot be held out: give (X, y)"
     elif task.data.n < ROWS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,6 +81,6 @@ class EarlyStopping:
         return len(progress.history) - 1 - self.best(progress.history) >= self.patience
 
     def best(self, history: Sequence[Mapping[str, float]]) -> int:
-        """The epoch in which ``watch`` was lowest, counted from 0; of several the first."""
-        values = [entry[self.watch] for entry in history]
+        """The epoch in which ``watch`` was lowest, counted from 0; of several the first. NaN is above all numbers."""
+        values = [math.inf if math.isnan(entry[self.watch]) else entry[self.watch] for entry in history]
         return values.index(min(values))

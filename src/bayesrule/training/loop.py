@@ -36,7 +36,7 @@ from bayesrule import (
 from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Learner, Logs, Method, Noise, Plan, check_weighted
+from bayesrule.methods import Learner, Logs, Method, Noise, Plan, check_stoppable, check_weighted
 from bayesrule.posteriors import Posterior, match
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
@@ -213,6 +213,8 @@ class Loop:
         task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.autocast)
         if task.data.weight is not None:
             check_weighted(settings.method)
+        if any(isinstance(callback, EarlyStopping) for callback in callbacks):
+            check_stoppable(settings.method)
         needs = settings.method.needs(task, settings.epochs)
         held = None
         if settings.val is not None or needs.held_out != "none":
@@ -271,7 +273,7 @@ class Loop:
         if found is None:
             return {}
         if found.collapsed and not self.rank:
-            warnings.warn(found.says, stacklevel=4)
+            warnings.warn(found.says, stacklevel=5)  # where `br.fit` was called
         return {"collapse": found.to_json()}
 
     def _return_to(self, best: Tree) -> None:
