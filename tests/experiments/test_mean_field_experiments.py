@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bayesrule.experiments import Setting, png
-from bayesrule.experiments.mean_field import collapse, limit_functional, temperature_mnist
+from bayesrule.experiments.mean_field import collapse, langevin_hmc, limit_functional, temperature_mnist
 
 
 def test_the_best_q_goes_back_to_the_prior_unless_it_is_balanced(monkeypatch):
@@ -98,4 +98,66 @@ def test_a_sweep_of_temperatures_on_digits(monkeypatch):
     assert low["eta"] == pytest.approx(0.01 * 1438 / 7400)
     assert (low["collapsed"], high["collapsed"]) == (False, True)
     assert low["nll"] <= low["expected_nll"]  # the mean of densities is never worse than that of their logs
+    assert png(result).startswith(b"\x89PNG")
+
+
+def problem(r_hat=1.002, between=0.3, **distances):
+    """A problem as it is stored, of methods at these distances from the reference."""
+    near = {"hmc": 0.01, "mclmc": 0.02, "ensemble": 0.1, "sgld": 0.1, "bbb": 0.2, "mc-dropout": 0.3} | distances
+    found = {}
+    for name, distance in near.items():
+        found[name] = {"wasserstein": distance, langevin_hmc.BETWEEN: {"deviation_ratio": between}}
+    return {"reference": {"r_hat": r_hat}, "found": found}
+
+
+@pytest.mark.parametrize(
+    ("at", "changes"),
+    [
+        (0, {"r_hat": 1.02}),
+        (1, {"mclmc": 0.11}),
+        (2, {"ensemble": 0.21, "sgld": 0.21}),
+        (3, {"sgld": 0.06}),
+        (4, {"between": 0.8}),
+    ],
+)
+def test_verdicts_on_distances_from_the_reference(at, changes):
+    """Each claim is held, undecided or not held by itself, whatever the others are."""
+    for rows, held in (([{}, {}], True), ([{}, changes], None), ([changes, changes], False)):
+        claims = langevin_hmc.claims_of([problem(**each) for each in rows])
+        assert [claim.held for claim in claims] == [held if index == at else True for index in range(5)]
+
+
+def test_what_is_the_reference_itself_is_at_no_distance():
+    reference = langevin_hmc._fitted(langevin_hmc.HMC(chains=2, draws=20, warm_up=20, leaps=8), 0)
+    found = langevin_hmc.beside(reference, reference)
+    assert found["wasserstein"] == pytest.approx(0, abs=1e-6)
+    for region in langevin_hmc.regions():
+        assert found[region]["mean_error"] == 0
+        assert found[region]["deviation_ratio"] == 1
+
+
+def test_a_point_estimate_has_no_deviation_and_the_distance_of_one(monkeypatch):
+    """Of two normal laws the distance is √((m − m')² + (s − s')²), which one network beside a narrow q must come to."""
+    monkeypatch.setattr(langevin_hmc, "SAMPLES", 100)
+    point = langevin_hmc._fitted("map", 0)
+    wide = langevin_hmc._fitted("laplace", 0)
+    found = langevin_hmc.beside(point, wide)
+    x = langevin_hmc.regions()[langevin_hmc.INSIDE]
+    one, other = point.predict(x), langevin_hmc._predicted(wide, x)
+    exact = torch.hypot(one.mean - other.mean, one.std - other.std).mean()
+    assert found[langevin_hmc.INSIDE]["deviation_ratio"] == 0
+    assert found[langevin_hmc.INSIDE]["wasserstein"] == pytest.approx(float(exact), rel=0.05)
+
+
+@pytest.mark.slow
+def test_methods_against_a_long_run(monkeypatch):
+    monkeypatch.setattr(langevin_hmc, "DRAWS", {False: 60})
+    result = langevin_hmc.run(Setting())
+    mixed, _, closer, _, between = result.claims
+    assert closer.held
+    assert between.held
+    assert result.data["problems"][0]["reference"]["r_hat"] < 1.05
+    found = result.data["mean"]
+    assert found["hmc"]["wasserstein"] < 0.5 * found["map"]["wasserstein"]
+    assert found["map"]["outside"]["deviation_ratio"] == 0
     assert png(result).startswith(b"\x89PNG")
