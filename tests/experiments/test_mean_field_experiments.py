@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from bayesrule.experiments import Setting, png
-from bayesrule.experiments.mean_field import collapse, langevin_hmc, limit_functional, temperature_mnist
+from bayesrule.experiments.mean_field import (
+    cold_posterior,
+    collapse,
+    langevin_hmc,
+    limit_functional,
+    temperature_mnist,
+)
 
 
 def test_the_best_q_goes_back_to_the_prior_unless_it_is_balanced(monkeypatch):
@@ -153,11 +159,59 @@ def test_a_point_estimate_has_no_deviation_and_the_distance_of_one(monkeypatch):
 def test_methods_against_a_long_run(monkeypatch):
     monkeypatch.setattr(langevin_hmc, "DRAWS", {False: 60})
     result = langevin_hmc.run(Setting())
-    mixed, _, closer, _, between = result.claims
+    _, _, closer, _, between = result.claims
     assert closer.held
     assert between.held
     assert result.data["problems"][0]["reference"]["r_hat"] < 1.05
     found = result.data["mean"]
     assert found["hmc"]["wasserstein"] < 0.5 * found["map"]["wasserstein"]
     assert found["map"]["outside"]["deviation_ratio"] == 0
+    assert png(result).startswith(b"\x89PNG")
+
+
+def temperatures(nll, accuracy=0.9, r_hat=1.01, scatter=0.001):
+    """Fits of five seeds as they are stored; ``nll`` and ``accuracy`` by temperature or the same at all of them."""
+    rows = []
+    for seed in range(5):
+        for T in cold_posterior.TEMPERATURES:
+            row = {"data": "moons", "T": T, "seed": seed, "r_hat": r_hat}
+            row["nll"] = nll.get(T, 0.3) + scatter * (-1) ** seed * T
+            row["accuracy"] = accuracy[T] if isinstance(accuracy, dict) else accuracy
+            rows.append(row)
+    return rows
+
+
+def held(rows):
+    return [claim.held for claim in cold_posterior.claims_of(rows)]
+
+
+def test_verdicts_on_cold_posteriors():
+    """In the order mixed, cold is better, no effect in NLL, none in accuracy."""
+    worse = {0.03: 0.5, 0.1: 0.4, 0.3: 0.35}
+    assert held(temperatures(worse)) == [True, False, True, True]
+    assert held(temperatures(worse | {0.1: 0.25})) == [True, True, False, True]
+    assert held(temperatures(worse | {0.1: 0.295})) == [True, True, True, True]  # lower, by less than the margin
+    assert held(temperatures({}, scatter=0.05)) == [True, None, None, True]  # seeds scatter by more than the margin
+    assert held(temperatures(worse, r_hat=1.06))[0] is False
+    sharper = dict.fromkeys(cold_posterior.TEMPERATURES, 0.9) | {0.3: 0.91}
+    assert held(temperatures(worse, sharper))[3] is False
+
+
+def test_nothing_is_trained_on_and_tested_on():
+    for name in ("moons", "digits"):
+        (x, y), (x_test, y_test) = cold_posterior.data(name, 1)
+        assert (len(y), len(y_test)) == (cold_posterior.EXAMPLES, cold_posterior.TESTED)
+        assert not torch.cdist(x, x_test).eq(0).any()
+        assert not torch.equal(x, cold_posterior.data(name, 2)[0][0])
+
+
+def test_colder_chains_are_surer(monkeypatch):
+    """At T → 0 one function is left, at T = 3 many, whose average is less sure of a class."""
+    for name, value in {"CHAINS": 2, "DRAWS": 20, "LEAPS": 16, "SEEDS": {False: 1}}.items():
+        monkeypatch.setattr(cold_posterior, name, value)
+    result = cold_posterior.run(Setting())
+    cold, *_, bayes, warm = result.data["fits"]
+    assert min(cold["accuracy"], bayes["accuracy"]) > 0.75
+    assert cold["confidence"] > bayes["confidence"] + 0.01 > warm["confidence"] + 0.02
+    assert [row["divergences"] for row in result.data["fits"]] == [0] * 5
     assert png(result).startswith(b"\x89PNG")

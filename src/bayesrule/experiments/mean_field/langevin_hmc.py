@@ -63,7 +63,9 @@ def run(setting: Setting) -> Result:
     notes = (
         f"{EXAMPLES} points of a curve in two clusters, known noise {NOISE:g}, {HIDDEN} tanh units, prior N(0, 1) of "
         f"all weights. The reference: {CHAINS} chains, {DRAWS[full]} draws of each. Methods at their defaults, none "
-        "tuned; `hmc` among them is a run of default length, so that its distance is that of Monte Carlo error.",
+        "tuned; `hmc` among them is a run of default length: its distance is what fewer and shorter trajectories cost.",
+        f"Predictions are by {SAMPLES} networks, so that their means are uncertain by {SAMPLES**-0.5:.1%} of the "
+        "deviation of f, for the reference too.",
         "The documents compare classes of images (CIFAR-10, ResNet-20) and ReLU units: here it is regression by tanh.",
     )
     return Result(claims_of(rows), plain, lambda figure: _draw(figure, rows), (11.0, 4.0), notes)
@@ -226,7 +228,8 @@ def _similar(rows: Sequence[dict[str, Any]]) -> Claim:
         verdicts.append(1 / SIMILAR <= ratio <= SIMILAR)
     return Claim(
         "Izmailov et al. 2021, abstract",
-        f"predictions of an ensemble are about as close to those of HMC as those of SGLD (within a factor of {SIMILAR:g})",
+        "predictions of an ensemble are about as close to those of HMC as those of SGLD "
+        f"(within a factor of {SIMILAR:g})",
         f"Wasserstein distance {_listed(rows, ('ensemble', 'sgld'))}",
         in_every(verdicts),
     )
@@ -283,7 +286,9 @@ def _draw(figure: Figure, rows: Sequence[dict[str, Any]]) -> None:
         curves.plot(x, first["found"][name]["curve"]["deviation"], lw=1.2, label=name)
     for low, high in ((-2.0, -0.8), (0.8, 2.0)):
         curves.axvspan(low, high, color="0.9", zorder=0)
-    curves.set(xlabel="x (grey: where data are)", title="deviation of f(x), first problem", yscale="log", ylim=(1e-2, 5))
+    curves.set(
+        xlabel="x (grey: where data are)", title="deviation of f(x), first problem", yscale="log", ylim=(1e-2, 5)
+    )
     curves.legend(ncols=2)
 
 
