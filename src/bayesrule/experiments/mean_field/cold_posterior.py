@@ -24,7 +24,7 @@ from bayesrule.priors import Gaussian
 from bayesrule.temperatures import Cold
 from bayesrule.training import fit
 
-METRICS = ("accuracy", "nll", "ece", "confidence")
+SCORES = ("accuracy", "nll", "ece", "confidence")
 TEMPERATURES = (0.03, 0.1, 0.3, 1.0, 3.0)
 SETS = {False: ("moons",), True: ("moons", "digits")}
 SEEDS = {False: 3, True: 5}
@@ -87,7 +87,8 @@ def sample(asked: Fit, data_dir: str | None) -> dict[str, Any]:
     scores = evaluate(posterior, test, samples=CHAINS * DRAWS, bootstrap=0)
     told = posterior.info["diagnostics"]
     return {
-        **{name: float(scores[name]) for name in METRICS},
+        **{name: float(scores[name]) for name in SCORES},
+        "epistemic": float(posterior.predict(test[0], samples=CHAINS * DRAWS).epistemic.mean()),
         "r_hat": chains(posterior, test[0]).worst,
         "acceptance": average(told["acceptance"])[0],
         "divergences": sum(told["divergences"]),
@@ -101,7 +102,7 @@ def averages(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, fl
         found[name] = {}
         for T in TEMPERATURES:
             own: dict[str, float] = {}
-            for metric in METRICS:
+            for metric in (*SCORES, "epistemic"):
                 centre, error = average(_values(rows, name, T, metric))
                 own |= {metric: centre, f"{metric}_error": error}
             found[name][f"{T:g}"] = own
