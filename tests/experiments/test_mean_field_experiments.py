@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from bayesrule.experiments import Setting, png
-from bayesrule.experiments.mean_field import collapse, limit_functional, temperature_mnist
+from bayesrule.experiments.mean_field import (
+    cold_posterior,
+    collapse,
+    langevin_hmc,
+    limit_functional,
+    temperature_mnist,
+)
 
 
 def test_the_best_q_goes_back_to_the_prior_unless_it_is_balanced(monkeypatch):
@@ -98,4 +104,114 @@ def test_a_sweep_of_temperatures_on_digits(monkeypatch):
     assert low["eta"] == pytest.approx(0.01 * 1438 / 7400)
     assert (low["collapsed"], high["collapsed"]) == (False, True)
     assert low["nll"] <= low["expected_nll"]  # the mean of densities is never worse than that of their logs
+    assert png(result).startswith(b"\x89PNG")
+
+
+def problem(r_hat=1.002, between=0.3, **distances):
+    """A problem as it is stored, of methods at these distances from the reference."""
+    near = {"hmc": 0.01, "mclmc": 0.02, "ensemble": 0.1, "sgld": 0.1, "bbb": 0.2, "mc-dropout": 0.3} | distances
+    found = {}
+    for name, distance in near.items():
+        found[name] = {"wasserstein": distance, langevin_hmc.BETWEEN: {"deviation_ratio": between}}
+    return {"reference": {"r_hat": r_hat}, "found": found}
+
+
+@pytest.mark.parametrize(
+    ("at", "changes"),
+    [
+        (0, {"r_hat": 1.02}),
+        (1, {"mclmc": 0.11}),
+        (2, {"ensemble": 0.21, "sgld": 0.21}),
+        (3, {"sgld": 0.06}),
+        (4, {"between": 0.8}),
+    ],
+)
+def test_verdicts_on_distances_from_the_reference(at, changes):
+    """Each claim is held, undecided or not held by itself, whatever the others are."""
+    for rows, held in (([{}, {}], True), ([{}, changes], None), ([changes, changes], False)):
+        claims = langevin_hmc.claims_of([problem(**each) for each in rows])
+        assert [claim.held for claim in claims] == [held if index == at else True for index in range(5)]
+
+
+def test_what_is_the_reference_itself_is_at_no_distance():
+    reference = langevin_hmc._fitted(langevin_hmc.HMC(chains=2, draws=20, warm_up=20, leaps=8), 0)
+    found = langevin_hmc.beside(reference, reference)
+    assert found["wasserstein"] == pytest.approx(0, abs=1e-6)
+    for region in langevin_hmc.regions():
+        assert found[region]["mean_error"] == 0
+        assert found[region]["deviation_ratio"] == 1
+
+
+def test_a_point_estimate_has_no_deviation_and_the_distance_of_one(monkeypatch):
+    """Of two normal laws the distance is √((m − m')² + (s − s')²), which one network beside a narrow q must come to."""
+    monkeypatch.setattr(langevin_hmc, "SAMPLES", 100)
+    point = langevin_hmc._fitted("map", 0)
+    wide = langevin_hmc._fitted("laplace", 0)
+    found = langevin_hmc.beside(point, wide)
+    x = langevin_hmc.regions()[langevin_hmc.INSIDE]
+    one, other = point.predict(x), langevin_hmc._predicted(wide, x)
+    exact = torch.hypot(one.mean - other.mean, one.std - other.std).mean()
+    assert found[langevin_hmc.INSIDE]["deviation_ratio"] == 0
+    assert found[langevin_hmc.INSIDE]["wasserstein"] == pytest.approx(float(exact), rel=0.05)
+
+
+@pytest.mark.slow
+def test_methods_against_a_long_run(monkeypatch):
+    monkeypatch.setattr(langevin_hmc, "DRAWS", {False: 60})
+    result = langevin_hmc.run(Setting())
+    _, _, closer, _, between = result.claims
+    assert closer.held
+    assert between.held
+    assert result.data["problems"][0]["reference"]["r_hat"] < 1.05
+    found = result.data["mean"]
+    assert found["hmc"]["wasserstein"] < 0.5 * found["map"]["wasserstein"]
+    assert found["map"]["outside"]["deviation_ratio"] == 0
+    assert png(result).startswith(b"\x89PNG")
+
+
+def temperatures(nll, accuracy=0.9, r_hat=1.01, scatter=0.001):
+    """Fits of five seeds as they are stored; ``nll`` and ``accuracy`` by temperature or the same at all of them."""
+    rows = []
+    for seed in range(5):
+        for T in cold_posterior.TEMPERATURES:
+            row = {"data": "moons", "T": T, "seed": seed, "r_hat": r_hat}
+            row["nll"] = nll.get(T, 0.3) + scatter * (-1) ** seed * T
+            row["accuracy"] = accuracy[T] if isinstance(accuracy, dict) else accuracy
+            rows.append(row)
+    return rows
+
+
+def held(rows):
+    return [claim.held for claim in cold_posterior.claims_of(rows)]
+
+
+def test_verdicts_on_cold_posteriors():
+    """In the order mixed, cold is better, no effect in NLL, none in accuracy."""
+    worse = {0.03: 0.5, 0.1: 0.4, 0.3: 0.35}
+    assert held(temperatures(worse)) == [True, False, True, True]
+    assert held(temperatures(worse | {0.1: 0.25})) == [True, True, False, True]
+    assert held(temperatures(worse | {0.1: 0.295})) == [True, True, True, True]  # lower, by less than the margin
+    assert held(temperatures({}, scatter=0.05)) == [True, None, None, True]  # seeds scatter by more than the margin
+    assert held(temperatures(worse, r_hat=1.06))[0] is False
+    sharper = dict.fromkeys(cold_posterior.TEMPERATURES, 0.9) | {0.3: 0.91}
+    assert held(temperatures(worse, sharper))[3] is False
+
+
+def test_nothing_is_trained_on_and_tested_on():
+    for name in ("moons", "digits"):
+        (x, y), (x_test, y_test) = cold_posterior.data(name, 1)
+        assert (len(y), len(y_test)) == (cold_posterior.EXAMPLES, cold_posterior.TESTED)
+        assert not torch.cdist(x, x_test).eq(0).any()
+        assert not torch.equal(x, cold_posterior.data(name, 2)[0][0])
+
+
+def test_colder_chains_agree_more(monkeypatch):
+    """Weights scatter as √T about a mode, so that the information that a class has of the network falls as T does."""
+    for name, value in {"CHAINS": 2, "DRAWS": 20, "LEAPS": 16, "SEEDS": {False: 1}}.items():
+        monkeypatch.setattr(cold_posterior, name, value)
+    result = cold_posterior.run(Setting())
+    cold, *_, bayes, warm = result.data["fits"]
+    assert min(cold["accuracy"], bayes["accuracy"]) > 0.75
+    assert cold["epistemic"] < 0.3 * bayes["epistemic"] < 0.3 * warm["epistemic"]
+    assert [row["divergences"] for row in result.data["fits"]] == [0] * 5
     assert png(result).startswith(b"\x89PNG")

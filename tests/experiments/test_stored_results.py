@@ -8,7 +8,13 @@ import pytest
 
 from bayesrule.experiments.book import group_plateau, groups, kl_weights, path_derivative
 from bayesrule.experiments.laplace import laplace_structures
-from bayesrule.experiments.mean_field import collapse, limit_functional, temperature_mnist
+from bayesrule.experiments.mean_field import (
+    cold_posterior,
+    collapse,
+    langevin_hmc,
+    limit_functional,
+    temperature_mnist,
+)
 from bayesrule.experiments.penalties import penalty_table
 from bayesrule.experiments.principles import dnn2gp_kernels
 from bayesrule.experiments.trials import Outcome
@@ -77,8 +83,18 @@ def of_temperature_mnist(data):
     return [*found, *(judge(curve) for judge in judges)]
 
 
+def of_langevin_hmc(data):
+    return langevin_hmc.claims_of(data["problems"])
+
+
+def of_cold_posterior(data):
+    return cold_posterior.claims_of(data["fits"])
+
+
 JUDGED = {
+    "cold-posterior": of_cold_posterior,
     "collapse": of_collapse,
+    "langevin-hmc": of_langevin_hmc,
     "limit-functional": of_limit_functional,
     "temperature-mnist": of_temperature_mnist,
     "dnn2gp-kernels": of_kernels,

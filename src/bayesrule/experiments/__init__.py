@@ -32,7 +32,13 @@ from bayesrule.experiments.book import (
 from bayesrule.experiments.figures import png
 from bayesrule.experiments.gaussian import sigma_pull
 from bayesrule.experiments.laplace import laplace_structures
-from bayesrule.experiments.mean_field import collapse, limit_functional, temperature_mnist
+from bayesrule.experiments.mean_field import (
+    cold_posterior,
+    collapse,
+    langevin_hmc,
+    limit_functional,
+    temperature_mnist,
+)
 from bayesrule.experiments.penalties import penalty_table, prior_gallery
 from bayesrule.experiments.principles import (
     dnn2gp_kernels,
@@ -46,6 +52,7 @@ from bayesrule.experiments.principles import (
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "adam-landscape": adam_landscape.run,
     "and-perceptron": and_perceptron.run,
+    "cold-posterior": cold_posterior.run,
     "collapse": collapse.run,
     "dnn2gp-kernels": dnn2gp_kernels.run,
     "dnn2gp-regression": dnn2gp_regression.run,
@@ -54,6 +61,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "group-plateau": group_plateau.run,
     "initial-sigma": initial_sigma.run,
     "kl-weights": kl_weights.run,
+    "langevin-hmc": langevin_hmc.run,
     "laplace-structures": laplace_structures.run,
     "learning-rule": learning_rule.run,
     "limit-functional": limit_functional.run,

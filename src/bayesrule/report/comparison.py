@@ -16,6 +16,7 @@ from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Binary, Prediction
 from bayesrule.report.choices import choices
 from bayesrule.report.measures import number
+from bayesrule.report.mixing import ChainTable, chain_table
 from bayesrule.report.provenance import provenance, versions
 
 UNSHOWN = ("history", "seconds", "versions", "collapse")  # of a posterior's info, among the settings of a method
@@ -26,7 +27,7 @@ CURVE, PLANE = 240, 90  # points along an axis of the picture of a function of o
 class Entry:
     """A method: its scores, its predictions on test inputs, on inputs from elsewhere and on a grid, and its cost.
 
-    ``choices`` are sentences about what its fit has settled from the data.
+    ``choices`` are sentences about what its fit has settled from the data; ``chains`` is what those of a sampler tell.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Entry:
     seconds: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
     choices: Sequence[str] = ()
+    chains: ChainTable | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +139,7 @@ def examine(name: str, posterior: Posterior, split: Split, samples: int = 32, se
         posterior.info.get("seconds", 0.0),
         {key: value for key, value in posterior.info.items() if key not in UNSHOWN},
         choices(posterior.info),
+        chain_table(posterior, x),
     )
 
 
