@@ -13,7 +13,7 @@ from bayesrule.methods.base import (
     check_stoppable,
     check_weighted,
     default_epochs,
-    is_variational,
+    with_inner,
 )
 from bayesrule.methods.bbb import BBB
 from bayesrule.methods.dropout import MCDropout
@@ -120,6 +120,6 @@ __all__ = [
     "choose",
     "default_epochs",
     "from_spec",
-    "is_variational",
     "type_of",
+    "with_inner",
 ]

@@ -151,11 +151,6 @@ def check_weighted(method: Method) -> None:
             )
 
 
-def is_variational(method: Method) -> bool:
-    """Whether a method, or one within it, learns a q by its divergence from the prior."""
-    return any(part.variational for part in with_inner(method))
-
-
 def check_stoppable(method: Method) -> None:
     """Refuse early stopping of a method that runs Markov chains, or of one with such a method in it."""
     if any(part.sampler for part in with_inner(method)):

@@ -11,7 +11,7 @@ from bayesrule import likelihoods, methods, priors, temperatures
 from bayesrule.data import Scaling
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Method, is_variational
+from bayesrule.methods import Method, with_inner
 from bayesrule.naming import from_spec, to_spec
 from bayesrule.posteriors import Posterior
 from bayesrule.priors import Prior
@@ -89,6 +89,6 @@ def default_temperature(method: Method, prior: object) -> float | Temperature:
     variational methods that also settle their prior; one otherwise."""
     if isinstance(prior, Posterior):
         return float(prior.info.get("temperature", 1.0))
-    if prior is None and is_variational(method):
+    if prior is None and any(part.variational for part in with_inner(method)):
         return Cold()
     return 1.0
