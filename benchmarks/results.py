@@ -186,7 +186,7 @@ def class_scores(model: Any, x: Any, y: Any) -> dict[str, float]:
 def real_scores(model: Any, x: Any, y: Any) -> dict[str, float]:
     """R², and of ours the share of targets in the 90 % intervals."""
     found = {"R²": float(model.score(x, y))}
-    if hasattr(model, "prediction"):
+    if hasattr(model, "predict_distribution"):
         low, high = model.predict_distribution(x).interval(0.9)
         found["inside"] = float(((low.numpy() <= y) & (y <= high.numpy())).mean())
     return found
