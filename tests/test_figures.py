@@ -26,7 +26,8 @@ LINK = re.compile(r"\]\(((?:docs/)?results/[\w-]+\.json)\)")
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 FIGURE = re.compile(r"(?<![\w.])[-−]?(\d*\.\d+|\d+(?=e-\d))(e[-+]?\d+)?(?: · 10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?(?![\w.]\d)")
-UNSHOWN = {"history", "versions", "seconds", "intervals", "low", "high", "milliseconds", "runs", "problems"}  # what no page shows
+UNSHOWN = {"history", "versions", "seconds", "intervals", "low", "high", "milliseconds"}  # what no page shows
+UNSHOWN |= {"runs", "problems"}  # single ones, of which a page shows the mean
 LONG = 60  # a list of more numbers is a curve, in which any number could be found
 
 
