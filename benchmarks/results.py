@@ -41,7 +41,13 @@ SPLITS = 10
 BASELINE = "map"
 SCORES = ("accuracy", "nll", "ece", "auroc_ood")
 OWN_FILE = ("dnn2gp-kernels", "dnn2gp-regression", "dnn2gp-tuning", "flat-minima", "learning-rule", "prior-gallery")
-OWN_FILE += ("relevance",)  # experiments of which every number is kept; of the others, in their quick form, the claims
+OWN_FILE += (
+    "relevance",
+    "sequential-bayes",
+    "toy-lifelong",
+    "more-accurate-posterior",
+    "fromp-against-ewc",
+)  # experiments of which every number is kept; of the others, in their quick form, the claims
 
 Stored = dict[str, Any]
 

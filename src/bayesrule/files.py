@@ -235,3 +235,15 @@ def copied(tree: Tree) -> Tree:
     if isinstance(tree, list | tuple):
         return type(tree)(copied(value) for value in tree)
     return tree
+
+
+def size(tree: Tree) -> int:
+    """The bytes that the tree's tensors take.
+
+    >>> size({"w": [torch.ones(3)]})
+    12
+    """
+    if isinstance(tree, Tensor):
+        return tree.nbytes
+    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ()
+    return sum(map(size, parts))

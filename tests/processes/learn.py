@@ -5,6 +5,7 @@ Started as a script it goes on with `several` and a command line, as each start 
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 
 import bayesrule as br
 from bayesrule import processes
-from bayesrule.methods import BBB, IVON, MAP, OGN, SWAG, VOGN, Ensemble, Laplace
+from bayesrule.methods import BBB, HMC, IVON, LMC, MALA, MAP, MCLMC, OGN, SGHMC, SGLD, SWAG, VOGN, Ensemble, Laplace
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "spine"))
 from networks import batch_norm, classes, mlp
@@ -28,6 +29,17 @@ TABLE = {name: method for name, (method, _) in ROWS.items()} | {
 }
 REALS = ("map", "laplace", "ivon", "multi-swag", "newton")
 NORMS = ("swag", "ensemble of swag", "ivon", "newton")
+
+SHORT = {"chains": 2, "draws": 3, "warm_up": 3, "thin": 2, "training": 2}
+SAMPLERS = {
+    "hmc": HMC(**SHORT, leaps=4),
+    "mala": MALA(**SHORT),
+    "lmc": LMC(**SHORT),
+    "mclmc": MCLMC(**SHORT),
+    "sgld": SGLD(**SHORT, precondition=True, sampling_lr=0.05),
+    "sghmc": SGHMC(**SHORT, sampling_lr=0.05),
+    "sghmc, there and back": SGHMC(**SHORT, sampling_lr=0.05, symmetric=True),
+}
 
 
 def examples():
@@ -73,6 +85,19 @@ def table():
     return found
 
 
+def sampled():
+    """The chains of every sampler; of those that see all data also on an odd number of examples, which no two share."""
+    x, y = examples()
+    found = {}
+    for name, method in SAMPLERS.items():
+        network = model().double()
+        found[f"sampled: {name}"] = br.fit(network, (x.double(), y), method, batch_size=20, prior=1.0).state()
+        if method.full_batch:
+            odd, untrained = (x[:39].double(), y[:39]), replace(method, warm_start="none")
+            found[f"sampled, odd: {name}"] = br.fit(network, odd, untrained, prior=1.0).state()
+    return found
+
+
 def settled():
     """How wide the prior is, and the weights under it."""
     x, y = classes(60)
@@ -92,6 +117,7 @@ def main(out):
             posterior = br.fit(network, examples(), method, epochs=10, batch_size=20, val=0)
             found[name] = posterior.state()
         found["noise"], found["two dtypes"] = noise(), two_dtypes()
+        found |= sampled()
         if processes.count() > 1:
             from differ import disagreements  # which imports from here
 

@@ -61,6 +61,16 @@ def test_all_processes_hold_the_same_posterior(learnt, method):
     assert same(learnt["2-0"][method], learnt["2-1"][method])
 
 
+@pytest.mark.parametrize("method", learn.SAMPLERS)
+def test_two_processes_draw_as_one(learnt, method):
+    """Every example counts once and momenta are alike: the same chains in double precision, up to the order of sums."""
+    rows = [name for name in learnt["1-0"] if name in (f"sampled: {method}", f"sampled, odd: {method}")]
+    assert rows
+    for row in rows:
+        assert same(learnt["2-0"][row], learnt["2-1"][row])
+        assert same(learnt["2-0"][row], learnt["1-0"][row], 1e-6)
+
+
 def test_so_do_all_rows_of_the_conformance_table(learnt):
     rows = [name for name in learnt["2-0"] if name.startswith(("table", "reals", "batch norm"))]
     assert {f"table: {name}" for name in METHODS} <= set(rows)

@@ -2,6 +2,8 @@
 
 import json
 import math
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -113,17 +115,68 @@ def test_a_fit_warns_of_chains_that_have_not_mixed():
     assert told[0].filename == __file__  # the user's line, not one of the library
 
 
-def test_export_to_arviz():
-    posterior = lines(normal(2, 5))
-    try:
-        import arviz  # noqa: F401
-    except ImportError:
-        with pytest.raises(ImportError, match=r"pip install 'bayesrule\[arviz\]'"):
-            posterior.to_arviz()
-        return
+def test_export_without_arviz_says_how_to_have_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    with pytest.raises(ImportError, match=r"pip install 'bayesrule\[arviz\]'"):
+        lines(normal(2, 5)).to_arviz()
+
+
+@pytest.fixture
+def arviz():
+    """ArviZ itself, whose news on being imported are no error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("arviz")
+
+
+class Named(nn.Module):
+    """a·x + b, with parameters called as ArviZ calls its dimensions, one of them a single number."""
+
+    def __init__(self):
+        super().__init__()
+        self.chain = nn.Parameter(torch.ones(1, 1))
+        self.draw = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        return x @ self.chain + self.draw
+
+    def reset_parameters(self):
+        with torch.no_grad():
+            self.chain.normal_()
+            self.draw.normal_()
+
+
+def test_export_to_arviz(arviz, tmp_path):
+    """Weights in the order of chains and draws, and a log posterior of which ArviZ says what the fit does."""
+    model, train = mlp().double(), (classes()[0].double(), classes()[1])
+    posterior = br.fit(model, train, HMC(chains=3, draws=20, warm_up=20, training=2, leaps=4))
     found = posterior.to_arviz()
-    assert found.posterior["weight"].shape == (2, 5, 1, 1)
-    assert found.sample_stats["lp"].shape == (2, 5)
+    assert set(found.posterior.data_vars) == {name for name, _ in model.named_parameters()}
+    for name, p in model.named_parameters():
+        assert found.posterior[name].shape == (3, 20, *p.shape)
+        for chain, draw in ((0, 0), (0, 19), (2, 3)):
+            own = torch.from_numpy(found.posterior[name].values[chain, draw])
+            assert torch.equal(own, posterior.states[20 * chain + draw][name])
+    said, lp = posterior.info["diagnostics"], found.sample_stats["lp"]
+    assert float(arviz.rhat(lp)["lp"]) == pytest.approx(said["r_hat"], abs=1e-4)
+    assert float(arviz.ess(lp)["lp"]) == pytest.approx(said["ess"], abs=1e-3)
+    assert len(arviz.summary(found)) == sum(p.numel() for p in model.parameters())
+    found.to_netcdf(str(tmp_path / "draws.nc"))
+    posterior.save(tmp_path / "posterior.safetensors")
+    again = br.load(tmp_path / "posterior.safetensors", model).to_arviz()
+    for other in (arviz.from_netcdf(str(tmp_path / "draws.nc")), again):
+        assert other.posterior.equals(found.posterior)
+        assert other.sample_stats.equals(found.sample_stats)
+
+
+def test_export_to_arviz_of_parameters_called_as_its_dimensions(arviz):
+    x = normal(30, 1)
+    posterior = br.fit(Named(), (x, x[:, 0]), HMC(chains=2, draws=6, warm_up=4, training=1, leaps=4), Gaussian(0.5))
+    found = posterior.to_arviz().posterior
+    assert found["chain_"].shape == (2, 6, 1, 1)
+    assert found["draw_"].shape == (2, 6)
+    assert found["chain"].values.tolist() == [0, 1]
+    assert float(found["draw_"][1, 5]) == float(posterior.states[11]["draw"])
 
 
 METHODS = {

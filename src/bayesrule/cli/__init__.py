@@ -11,13 +11,20 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from bayesrule.cli import compare, data, demo, evaluate, fit, methods, predict, prior, reproduce, sweep
+from bayesrule.cli import compare, data, demo, evaluate, fit, lifelong, methods, predict, prior, reproduce, sweep
 from bayesrule.cli.terminal import say
 from bayesrule.naming import unknown
 from bayesrule.report import versions
 
 VERBS = {"demo": demo, "fit": fit, "predict": predict, "evaluate": evaluate, "compare": compare}
-VERBS |= {"sweep": sweep, "prior": prior, "reproduce": reproduce, "methods": methods, "data": data}
+VERBS |= {
+    "sweep": sweep,
+    "lifelong": lifelong,
+    "prior": prior,
+    "reproduce": reproduce,
+    "methods": methods,
+    "data": data,
+}
 CAUSED_BY_USERS = (ValueError, OSError, ImportError, FloatingPointError, MemoryError)
 
 

@@ -121,6 +121,21 @@ def about_data(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     seed(parser)
 
 
+def about_stream(parser: argparse.ArgumentParser) -> None:
+    """STREAM, how to read it if it is a table, and how to learn it."""
+    help = "a benchmark (none lists them), or a .csv or .parquet file with --target and --by"
+    parser.add_argument("data", metavar="STREAM", nargs="?", default=argparse.SUPPRESS, help=help)
+    _option(parser, "--target", metavar="COLUMN", help="the column of a table to predict")
+    _option(parser, "--by", metavar="COLUMN", help="the column that orders or names the tasks; no input")
+    _option(parser, "--kind", choices=get_args(Kind), help="what the target is, where the guess is wrong")
+    _option(parser, "--drop", type=_columns, metavar="A,B", help="columns that are no inputs")
+    separator(parser)
+    where_data(parser)
+    _option(parser, "--epochs", type=int, metavar="E", help="passes over the data of each task")
+    _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step")
+    _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of the network")
+
+
 def run_and_data(parser: argparse.ArgumentParser) -> None:
     """RUN, and DATA that it is used on."""
     parser.add_argument("run", metavar="RUN", help="the directory that bayesrule fit wrote")

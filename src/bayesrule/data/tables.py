@@ -89,22 +89,33 @@ class Schema:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def learn(cls, frame: pd.DataFrame, target: str, kind: Kind | None = None, without: Collection[str] = ()) -> Schema:
-        """The schema of a table of training rows; the columns ``without`` are no inputs."""
+    def learn(
+        cls,
+        frame: pd.DataFrame,
+        target: str,
+        kind: Kind | None = None,
+        without: Collection[str] = (),
+        first: pd.DataFrame | None = None,
+    ) -> Schema:
+        """The schema of a table of training rows; the columns ``without`` are no inputs.
+
+        ``first``: the rows that say how columns become inputs, where only some may; all rows say what the target is.
+        """
         frame, notes = known_rows(frame, target)
         kind, said = _kind(frame[target], kind)
         notes.append(said)
         columns: list[Column] = []
         runs: list[str] = []
+        shown = frame if first is None else _named(first)
         for name in _inputs(frame, target, without):
-            column = learn_column(frame[name])
+            column = learn_column(shown[name])
             if isinstance(column, str):
                 notes.append(f"column {name!r} dropped: {column}")
                 continue
             columns.append(column)
             if isinstance(column, DateColumn):
                 notes.append(f"column {name!r} is read as dates{READINGS[column.reading]}")
-            elif is_run(frame[name]):
+            elif is_run(shown[name]):
                 runs.append(f"column {name!r} holds different whole numbers one after another: drop it if it is an id")
         if not columns:
             raise ValueError(f"the table must have a usable column beside {target!r}: {'; '.join(notes[1:]) or 'none'}")

@@ -45,8 +45,12 @@ from bayesrule.experiments.principles import (
     dnn2gp_regression,
     dnn2gp_tuning,
     flat_minima,
+    fromp_against_ewc,
     learning_rule,
+    more_accurate_posterior,
     relevance,
+    sequential_bayes,
+    toy_lifelong,
 )
 
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
@@ -58,6 +62,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "dnn2gp-regression": dnn2gp_regression.run,
     "dnn2gp-tuning": dnn2gp_tuning.run,
     "flat-minima": flat_minima.run,
+    "fromp-against-ewc": fromp_against_ewc.run,
     "group-plateau": group_plateau.run,
     "initial-sigma": initial_sigma.run,
     "kl-weights": kl_weights.run,
@@ -67,15 +72,18 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "limit-functional": limit_functional.run,
     "lr-schedules": lr_schedules.run,
     "mean-and-sigma-groups": groups.run,
+    "more-accurate-posterior": more_accurate_posterior.run,
     "noise-confidence": noise_confidence.run,
     "optimizers": optimizers.run,
     "path-derivative": path_derivative.run,
     "penalty-table": penalty_table.run,
     "prior-gallery": prior_gallery.run,
     "relevance": relevance.run,
+    "sequential-bayes": sequential_bayes.run,
     "sgd-landscape": sgd_landscape.run,
     "sigma-pull": sigma_pull.run,
     "temperature-mnist": temperature_mnist.run,
+    "toy-lifelong": toy_lifelong.run,
 }
 
 

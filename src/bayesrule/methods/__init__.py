@@ -58,6 +58,8 @@ AVAILABLE: dict[str, type[Method]] = {
         SGHMC,
     )
 }
+# Made for one task after another: `br.fit` takes it as an object, and it is loaded when a file names it.
+LATE = {"si": "bayesrule.lifelong.synaptic:SynapticIntelligence"}
 
 
 def available() -> set[str]:
@@ -77,7 +79,7 @@ def choose(given: str | Method) -> Method:
 def from_spec(spec: dict[str, object]) -> Method:
     """A method from its plain data."""
     parts: dict[str, type[naming.Named] | str] = {kind.name: kind for kind in (optim.Group, optim.Recipe)}
-    method = naming.from_spec("method", spec, {**AVAILABLE, **parts, **optim.SCHEDULES})
+    method = naming.from_spec("method", spec, {**AVAILABLE, **parts, **optim.SCHEDULES, **LATE})
     assert isinstance(method, Method)
     return method
 

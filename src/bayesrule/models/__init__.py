@@ -6,12 +6,14 @@ JSON. The networks are plain torch modules; every submodule with parameters has 
 
 from bayesrule.models.architectures import ACTIVATIONS, MODELS, MeanFieldNet, Tabular, lenet5, mlp, tabular
 from bayesrule.models.devices import choose_device
+from bayesrule.models.heads import MultiHead
 from bayesrule.models.specs import Spec, build, default_for
 
 __all__ = [
     "ACTIVATIONS",
     "MODELS",
     "MeanFieldNet",
+    "MultiHead",
     "Spec",
     "Tabular",
     "build",

@@ -88,7 +88,8 @@ class Particles(Posterior):
         """The draws as an ``arviz.InferenceData``: weights by name, chain and draw, and the log posterior.
 
         Needs ArviZ, ``pip install bayesrule[arviz]``. The weights of two chains are not comparable one by one, since a
-        network whose units are swapped is the same function; see docs/samplers.md.
+        network whose units are swapped is the same function; see docs/samplers.md. A parameter called ``chain`` or
+        ``draw`` is there with a ``_`` behind its name.
         """
         if self.chains is None:
             raise ValueError("only the posterior of a sampler has chains: take method 'hmc' or 'mclmc', say")
@@ -98,7 +99,9 @@ class Particles(Posterior):
             raise ImportError("to_arviz needs ArviZ: pip install 'bayesrule[arviz]'") from error
         chains, weights = self.chains, {}
         for name in modules.parameters(self.context.model):
-            weights[name] = chains.apart(torch.stack([state[name] for state in self.states])).cpu().numpy()
+            # ArviZ takes these names for those of its dimensions, and drops the draws without a word
+            shown = f"{name}_" if name in ("chain", "draw") else name
+            weights[shown] = chains.apart(torch.stack([state[name] for state in self.states])).cpu().numpy()
         return arviz.from_dict(posterior=weights, sample_stats={"lp": chains.apart(chains.log_posterior).cpu().numpy()})
 
 

@@ -8,6 +8,7 @@ from bayesrule import naming, structures
 from bayesrule.priors import group_laplace, scales
 from bayesrule.priors.base import Prior
 from bayesrule.priors.flat import Flat
+from bayesrule.priors.functional import Functional, means_at
 from bayesrule.priors.gaussian import Gaussian
 from bayesrule.priors.group_laplace import GroupLaplace
 from bayesrule.priors.independent import centres
@@ -18,7 +19,7 @@ from bayesrule.priors.scales import RULES, fans
 from bayesrule.priors.structured import Structured
 
 AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Laplace, GroupLaplace, ScaleMixture, Flat)}
-BOUND: dict[str, type[Prior]] = {kind.name: kind for kind in (Structured, Product)}  # made for one model
+BOUND: dict[str, type[Prior]] = {kind.name: kind for kind in (Structured, Product, Functional)}  # made for one model
 # Made from a penalty. A file can hold them, and they are loaded when one does: no fit needs that room.
 LATE = {
     "calibrated": "bayesrule.penalties:Calibrated",
@@ -53,6 +54,7 @@ __all__ = [
     "AVAILABLE",
     "RULES",
     "Flat",
+    "Functional",
     "Gaussian",
     "GroupLaplace",
     "Laplace",
@@ -65,5 +67,6 @@ __all__ = [
     "fans",
     "from_spec",
     "group_laplace",
+    "means_at",
     "scales",
 ]

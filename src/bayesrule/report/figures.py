@@ -246,7 +246,7 @@ def _panels(comparison: Comparison, draw: Draw, height: float) -> str:
             axes.tick_params(labelbottom=True)  # shared axes have labels in the last row only, which may have gaps
             if index % columns:
                 axes.set_ylabel("")
-        return _svg(figure)
+        return svg(figure)
 
 
 def _together(
@@ -263,7 +263,7 @@ def _together(
             draw(axes, entry, *_colour(comparison, entry))
         finish(axes)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-        return _svg(figure)
+        return svg(figure)
 
 
 def _colour(comparison: Comparison, entry: Entry) -> tuple[str, str]:
@@ -272,7 +272,8 @@ def _colour(comparison: Comparison, entry: Entry) -> tuple[str, str]:
     return PALETTE[index % len(PALETTE)], STYLES[index // len(PALETTE) % len(STYLES)]
 
 
-def _svg(figure: Figure) -> str:
+def svg(figure: Figure) -> str:
+    """A figure for a page: text as text, in the page's own font and colour."""
     stream = io.StringIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # glyphs that matplotlib's font lacks; the browser has its own

@@ -6,7 +6,7 @@ to one: natural parameters add, so that Λ_posterior = Λ_prior + G/η is one li
 
 from __future__ import annotations
 
-from bayesrule.structures.algebra import common_bounds
+from bayesrule.structures.algebra import common_bounds, pooled
 from bayesrule.structures.base import Structure, check_sound
 from bayesrule.structures.blocks import Blocks, joined
 from bayesrule.structures.dense import Dense
@@ -31,6 +31,7 @@ __all__ = [
     "check_sound",
     "common_bounds",
     "joined",
+    "pooled",
     "relative_eigenvalues",
     "selected",
 ]

@@ -134,3 +134,12 @@ def _cuts(structure: Structure, index: int) -> bool:
             start += part.size
         return True
     return False
+
+
+def pooled(structure: Structure) -> Structure:
+    """The structure with one Kronecker product in the place of several, see `Kronecker.pooled`, in all its blocks."""
+    if isinstance(structure, Kronecker):
+        return structure.pooled()
+    if isinstance(structure, Blocks):
+        return joined([pooled(part) for part in structure.parts])
+    return structure

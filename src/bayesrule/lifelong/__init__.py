@@ -1,0 +1,50 @@
+"""Learning for life: one task after another, without forgetting, and whether the world has changed."""
+
+from bayesrule.lifelong import benchmarks, memory, streams, tables
+from bayesrule.lifelong.drift import DriftReport, Watch, load_watch, watch
+from bayesrule.lifelong.memory import Memory
+from bayesrule.lifelong.running import run
+from bayesrule.lifelong.scores import Result
+from bayesrule.lifelong.strategies import (
+    AVAILABLE,
+    Coreset,
+    Finetune,
+    Functions,
+    Joint,
+    MemoryOnly,
+    Past,
+    Replay,
+    Sequential,
+    Strategy,
+    Weighted,
+)
+from bayesrule.lifelong.streams import Chapter, Stream
+from bayesrule.lifelong.synaptic import SynapticIntelligence
+
+__all__ = [
+    "AVAILABLE",
+    "Chapter",
+    "Coreset",
+    "DriftReport",
+    "Finetune",
+    "Functions",
+    "Joint",
+    "Memory",
+    "MemoryOnly",
+    "Past",
+    "Replay",
+    "Result",
+    "Sequential",
+    "Strategy",
+    "Stream",
+    "SynapticIntelligence",
+    "Watch",
+    "Weighted",
+    "benchmarks",
+    "load_watch",
+    "memory",
+    "run",
+    "streams",
+    "tables",
+    "watch",
+]

@@ -1,0 +1,104 @@
+"""Runs: the numbers, resuming to the bit, and what is refused."""
+
+import json
+
+import pytest
+import torch
+from short_strategies import small
+
+import bayesrule as br
+from bayesrule import lifelong
+from bayesrule.lifelong import fits as fits_module
+from bayesrule.lifelong.scores import Result
+
+STREAM = lifelong.streams.toy(3, examples=40)
+SETTINGS = {"hidden": (8,), "epochs": 4, "batch_size": 8, "samples": 4}
+
+
+def timeless(result):
+    return {name: value for name, value in result.__dict__.items() if name != "seconds"}
+
+
+def test_numbers_of_a_matrix_by_hand():
+    accuracy = [[0.9, 0.3], [0.8, 1.0, 0.5], [0.6, 0.7, 0.8]]
+    result = Result("s", {}, 0, ["a", "b", "c"], accuracy, first=[0.0, 0.2, 0.1])
+    assert result.average == pytest.approx(0.7)
+    assert result.averages == pytest.approx([0.9, 0.9, 0.7])
+    assert result.backward_transfer == pytest.approx(((0.6 - 0.9) + (0.7 - 1.0)) / 2)
+    assert result.forgetting == pytest.approx(((0.9 - 0.6) + (1.0 - 0.7)) / 2)
+    assert result.forward_transfer == pytest.approx(((0.3 - 0.2) + (0.5 - 0.1)) / 2)
+
+
+def test_the_last_task_is_judged_as_evaluate_does(tmp_path):
+    result = lifelong.run(STREAM, "finetune", out=tmp_path, **SETTINGS)
+    model = lifelong.running._network(STREAM, STREAM[0], (8,), 0)
+    posterior = br.load(tmp_path / "task-03" / "fit-1" / "posterior.safetensors", model)
+    scores = br.evaluate(posterior, STREAM[1].test, samples=4)
+    assert result.accuracy[2][1] == scores["accuracy"]
+    assert result.nll[2][1] == pytest.approx(scores["nll"])
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("ewc", "vcl-coreset", "replay", "ivon")]
+
+
+@pytest.mark.parametrize("name", ["kfac-laplace", "fromp", "si", *SLOW])
+def test_a_run_that_was_killed_goes_on_to_the_bit(name, tmp_path, monkeypatch):
+    strategy = small(name)
+    settings = SETTINGS | {"epochs": 40}
+    whole = lifelong.run(STREAM, strategy, **settings)
+
+    calls, learn = [0], br.training.loop.Loop._learn
+
+    def killed(loop, batch, epoch):
+        calls[0] += 1
+        if calls[0] == 237:  # in the midst of the second task
+            raise KeyboardInterrupt
+        return learn(loop, batch, epoch)
+
+    monkeypatch.setattr(fits_module, "INTERVAL", 0.0)
+    monkeypatch.setattr(br.training.loop.Loop, "_learn", killed)
+    with pytest.raises(KeyboardInterrupt):
+        lifelong.run(STREAM, strategy, out=tmp_path, **settings)
+    monkeypatch.setattr(br.training.loop.Loop, "_learn", learn)
+    left = tmp_path / "result.json"
+    assert not left.exists() or not json.loads(left.read_text())["finished"]
+    resumed = lifelong.run(STREAM, strategy, out=tmp_path, **settings)
+    assert timeless(resumed) == timeless(whole)
+    again = lifelong.run(STREAM, strategy, out=tmp_path, **settings)  # which is over: it is read
+    assert again == resumed
+
+
+def test_another_run_is_not_written_over(tmp_path):
+    lifelong.run(STREAM.first(1), "finetune", out=tmp_path, **SETTINGS)
+    with pytest.raises(FileExistsError, match="holds another run"):
+        lifelong.run(STREAM.first(1), "finetune", out=tmp_path, seed=1, **SETTINGS)
+
+
+def test_labels_that_were_not_announced_are_refused_and_finished_tasks_kept(tmp_path):
+    def make(index):
+        chapter = STREAM[index]
+        x, y = chapter.train
+        return lifelong.Chapter(chapter.name, (x, y + index), chapter.test)
+
+    stream = lifelong.Stream("odd", 2, make, classes=2)
+    with pytest.raises(
+        ValueError, match="train of 'stretch 2' has the label 2, but the stream announced classes 0 to 1"
+    ):
+        lifelong.run(stream, "finetune", out=tmp_path, **SETTINGS)
+    assert len(json.loads((tmp_path / "result.json").read_text())["tasks"]) == 1
+
+
+def test_a_stream_that_does_not_tell_its_tasks():
+    hidden = lifelong.Stream("quiet", 2, STREAM.make, 2, boundaries=False)
+    assert lifelong.run(hidden, "ivon", **SETTINGS).finished
+    with pytest.raises(ValueError, match="quiet does not tell where a task ends, which functions has to know"):
+        lifelong.run(hidden, "fromp", **SETTINGS)
+
+
+def test_reals():
+    tasks = []
+    for k in range(2):
+        x = torch.linspace(k, k + 1, 40)[:, None]
+        tasks.append((f"piece {k}", (x, (3 * x[:, 0]).sin()), (x, (3 * x[:, 0]).sin())))
+    result = lifelong.run(tasks, lifelong.Replay(points=10, lr=1e-2), **SETTINGS)
+    assert all(value <= 0 for row in result.accuracy for value in row)  # minus the RMSE
