@@ -1,7 +1,10 @@
 """Learning for life: one task after another, without forgetting, and whether the world has changed."""
 
 from bayesrule.lifelong import benchmarks, memory, streams, tables
+from bayesrule.lifelong.base import Past, Strategy
 from bayesrule.lifelong.drift import DriftReport, Watch, load_watch, watch
+from bayesrule.lifelong.generative import Generative
+from bayesrule.lifelong.inducing import InducingPoints
 from bayesrule.lifelong.memory import Memory
 from bayesrule.lifelong.running import run
 from bayesrule.lifelong.scores import Result
@@ -12,10 +15,8 @@ from bayesrule.lifelong.strategies import (
     Functions,
     Joint,
     MemoryOnly,
-    Past,
     Replay,
     Sequential,
-    Strategy,
     Weighted,
 )
 from bayesrule.lifelong.streams import Chapter, Stream
@@ -28,6 +29,8 @@ __all__ = [
     "DriftReport",
     "Finetune",
     "Functions",
+    "Generative",
+    "InducingPoints",
     "Joint",
     "Memory",
     "MemoryOnly",

@@ -16,10 +16,11 @@ from bayesrule import files, likelihoods, models, modules
 from bayesrule.data import inputs
 from bayesrule.evaluate import score
 from bayesrule.lifelong import streams
+from bayesrule.lifelong.base import Past, Strategy
 from bayesrule.lifelong.fits import Fits
 from bayesrule.lifelong.memory import Memory, outputs_of
 from bayesrule.lifelong.scores import Result
-from bayesrule.lifelong.strategies import Past, Strategy, chosen
+from bayesrule.lifelong.strategies import chosen
 from bayesrule.lifelong.streams import Chapter, Examples, Stream
 from bayesrule.likelihoods import Likelihood
 from bayesrule.locks import held
@@ -64,11 +65,7 @@ def run(
     (2, ['stretch 1', 'stretch 2'])
     """
     stream, strategy = streams.of(stream), chosen(method)
-    if strategy.needs_boundaries and not stream.boundaries:
-        raise ValueError(
-            f"{stream.name} does not tell where a task ends, which {to_spec(strategy)['name']} has to know: take "
-            "'finetune', 'vcl', 'ivon', 'vogn', 'ewc' or 'kfac-laplace'"
-        )
+    _check_fitting(strategy, stream)
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1, not {epochs}")
     folder = None if out is None else Path(out)
@@ -159,6 +156,18 @@ def _likelihood(given: str | Likelihood | None, network: nn.Module, first: Chapt
     return likelihoods.infer(outputs, y)
 
 
+def _check_fitting(strategy: Strategy, stream: Stream) -> None:
+    """Refuse a stream that the strategy is not for."""
+    if strategy.needs_boundaries and not stream.boundaries:
+        raise ValueError(
+            f"{stream.name} does not tell where a task ends, which {strategy.name} has to know: take 'finetune', "
+            "'vcl', 'ivon', 'vogn' or 'si'"
+        )
+    if strategy.heads not in (None, stream.heads):
+        wanted = "one head for all tasks" if strategy.heads == "one" else "a head for each task"
+        raise ValueError(f"{strategy.name} is for streams with {wanted}, which {stream.name} is not")
+
+
 def _check(chapter: Chapter, before: list[Chapter], stream: Stream) -> None:
     """Refuse inputs of another shape, and labels that were not announced."""
     found, first = ([list(t.shape[1:]) for _, t in inputs.named(c.train[0])] for c in (chapter, [*before, chapter][0]))
@@ -221,8 +230,8 @@ def _right(network: nn.Module, test: Examples, likelihood: Likelihood) -> float:
 
 
 def held_bytes(past: Past) -> int:
-    """What a strategy holds between tasks: the tensors of its posteriors, and its examples."""
-    total = past.memory.bytes + Memory(past.seen).bytes
+    """What a strategy holds between tasks: the tensors of its posteriors, its examples, and what is known there."""
+    total = past.memory.bytes + files.size(past.functions) + Memory(past.seen).bytes
     for posterior in {id(p): p for p in (past.posterior, past.belief) if p is not None}.values():
         total += files.size(posterior.state())
     return total

@@ -6,7 +6,6 @@ before it. Most are one call of `br.fit` under a prior that holds the past.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -18,47 +17,21 @@ from bayesrule import structures
 from bayesrule.curvature import jacobians
 from bayesrule.data import Inputs, inputs
 from bayesrule.lifelong import memory as memories
+from bayesrule.lifelong.base import Past, Strategy, divided, keep
 from bayesrule.lifelong.fits import Fits, network_of, point
-from bayesrule.lifelong.memory import Memory, outputs_of
+from bayesrule.lifelong.generative import Generative
+from bayesrule.lifelong.inducing import InducingPoints
+from bayesrule.lifelong.memory import outputs_of
 from bayesrule.lifelong.streams import Chapter, Examples
 from bayesrule.lifelong.synaptic import SynapticIntelligence
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import BBB, IVON, MAP, VOGN, Laplace, Method
-from bayesrule.naming import Named, choose
+from bayesrule.naming import choose
 from bayesrule.posteriors import Gaussian as GaussianPosterior
 from bayesrule.posteriors import Posterior
 from bayesrule.priors import Flat, Functional, Gaussian, Prior, means_at
 
 SMALLEST = 1e-8  # of a kernel's diagonal, as a share of its mean: what is added before it is inverted
-
-
-@dataclass(frozen=True, eq=False)
-class Past:
-    """What is known after some tasks; before the first, nothing.
-
-    ``posterior``: what predicts. ``belief``: the Gaussian that is the prior of the next task, for strategies that have
-    one. ``memory``: examples that were kept. ``seen``: all examples, for the one strategy that may.
-    """
-
-    posterior: Posterior | None = None
-    belief: Posterior | None = None
-    memory: Memory = field(default_factory=Memory)
-    seen: tuple[Examples, ...] = ()
-
-
-class Strategy(Named, ABC):
-    """A way to learn one task after another."""
-
-    summary: ClassVar[str]
-
-    @abstractmethod
-    def learn(self, past: Past, chapter: Chapter, fits: Fits) -> Past:
-        """What is known after one task more."""
-
-    @property
-    def needs_boundaries(self) -> bool:
-        """Whether it must be told where a task ends."""
-        return True
 
 
 @dataclass(frozen=True)
@@ -224,15 +197,11 @@ class Coreset(Strategy):
         """Two fits: on the rest of the task, and from there on all coresets."""
         prior = past.belief or Gaussian(self.scale)
         before = network_of(past.posterior, fits)
-        x, y = chapter.train
-        rows = memories.choose(self.rule, self.points, before, chapter.train, fits.likelihood, fits.generator())
-        rest = torch.ones(len(y), dtype=torch.bool).index_fill(0, rows, False).nonzero()[:, 0]
-        if not len(rest):
-            raise ValueError(f"points must leave examples of {chapter.name!r} to learn from, but all are kept")
-        kept = past.memory.with_part((inputs.take(x, rows), y[rows]))
-        belief = fits(fits.fresh, (inputs.take(x, rest), y[rest]), self.method, prior)
+        part, rest = divided(self.rule, self.points, before, chapter, fits)
+        kept = past.memory.with_part(part)
+        belief = fits(fits.fresh, rest, self.method, prior)
         train = kept.together()
-        epochs = fits.epochs * max(1, round(len(rest) / len(train[1])))
+        epochs = fits.epochs * max(1, round(len(rest[1]) / len(train[1])))
         return Past(fits(fits.fresh, train, self.method, belief, epochs=min(epochs, 20 * fits.epochs)), belief, kept)
 
 
@@ -324,13 +293,6 @@ class _OneMean(nn.Module):
         return means_at(self.likelihood, self.network(*args, **kwargs))[:, self.which : self.which + 1]
 
 
-def keep(past: Past, rule: str, points: int, network: nn.Module, chapter: Chapter, fits: Fits) -> Memory:
-    """The memory with examples of one task more."""
-    x, y = chapter.train
-    rows = memories.choose(rule, points, network, chapter.train, fits.likelihood, fits.generator())
-    return past.memory.with_part((inputs.take(x, rows), y[rows]))
-
-
 def repeated(examples: Examples, count: int) -> Examples:
     """The examples again and again until there are ``count``."""
     x, y = examples
@@ -361,6 +323,8 @@ AVAILABLE: dict[str, Callable[[], Strategy]] = {
     "vogn": lambda: Sequential(VOGN()),
     "fromp": lambda: Functions(strength=0.05, lr=3e-3),
     "ewc-functions": lambda: Functions(strength=0.05, lr=3e-3, weights=1.0),
+    "frcl": InducingPoints,
+    "generative": Generative,
 }
 
 

@@ -11,6 +11,7 @@ from bayesrule.priors.flat import Flat
 from bayesrule.priors.functional import Functional, means_at
 from bayesrule.priors.gaussian import Gaussian
 from bayesrule.priors.group_laplace import GroupLaplace
+from bayesrule.priors.inducing import Inducing, kernel, with_one
 from bayesrule.priors.independent import centres
 from bayesrule.priors.laplace import Laplace
 from bayesrule.priors.mixture import ScaleMixture
@@ -19,7 +20,9 @@ from bayesrule.priors.scales import RULES, fans
 from bayesrule.priors.structured import Structured
 
 AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Laplace, GroupLaplace, ScaleMixture, Flat)}
-BOUND: dict[str, type[Prior]] = {kind.name: kind for kind in (Structured, Product, Functional)}  # made for one model
+BOUND: dict[str, type[Prior]] = {
+    kind.name: kind for kind in (Structured, Product, Functional, Inducing)
+}  # made for one model
 # Made from a penalty. A file can hold them, and they are loaded when one does: no fit needs that room.
 LATE = {
     "calibrated": "bayesrule.penalties:Calibrated",
@@ -57,6 +60,7 @@ __all__ = [
     "Functional",
     "Gaussian",
     "GroupLaplace",
+    "Inducing",
     "Laplace",
     "Prior",
     "Product",
@@ -67,6 +71,8 @@ __all__ = [
     "fans",
     "from_spec",
     "group_laplace",
+    "kernel",
     "means_at",
     "scales",
+    "with_one",
 ]
