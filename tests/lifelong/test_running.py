@@ -88,6 +88,60 @@ def test_labels_that_were_not_announced_are_refused_and_finished_tasks_kept(tmp_
     assert len(json.loads((tmp_path / "result.json").read_text())["tasks"]) == 1
 
 
+def odd(change):
+    """A stream of two tasks, the second of them changed."""
+
+    def make(index):
+        return change(STREAM[1]) if index else STREAM[0]
+
+    return lifelong.Stream("odd", 2, make, classes=2)
+
+
+def narrow(chapter):
+    (x, y), (other, labels) = chapter.train, chapter.test
+    return lifelong.Chapter(chapter.name, (x[:, :1], y), (other[:, :1], labels))
+
+
+def narrow_test(chapter):
+    x, y = chapter.test
+    return lifelong.Chapter(chapter.name, chapter.train, (x[:, :1], y))
+
+
+def other_labels(chapter):
+    x, y = chapter.test
+    return lifelong.Chapter(chapter.name, chapter.train, (x, y + 1))
+
+
+def short(chapter):
+    x, y = chapter.train
+    return lifelong.Chapter(chapter.name, (x[:4], y[:4]), chapter.test)
+
+
+def gone(chapter):
+    raise StopIteration("no more months")
+
+
+TROUBLE = {
+    "inputs of another shape": (narrow, "inputs of one shape, but train of 'stretch 2' has .*1.* and the first"),
+    "test inputs of another shape": (narrow_test, "inputs of one shape, but test of 'stretch 2'"),
+    "labels that were not announced": (other_labels, "test of 'stretch 2' has the label 2, but the stream announced"),
+    "fewer examples than are kept": (short, "from 1 to all 4 examples of a task, not 6"),
+    "the stream ends early": (gone, "announced 2 tasks, but number 2 cannot be had .StopIteration: no more months"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), TROUBLE.values(), ids=TROUBLE)
+def test_what_is_wrong_with_a_task_is_said_and_finished_tasks_are_kept(change, message, tmp_path):
+    strategy = small("replay")
+    with pytest.raises(ValueError, match=message):
+        lifelong.run(odd(change), strategy, out=tmp_path, **SETTINGS)
+    kept = json.loads((tmp_path / "result.json").read_text())
+    assert kept["tasks"] == ["stretch 1"]
+    assert not kept["finished"]
+    mended = lifelong.run(odd(lambda chapter: chapter), strategy, out=tmp_path, **SETTINGS)  # goes on from there
+    assert timeless(mended) == timeless(lifelong.run(odd(lambda chapter: chapter), strategy, **SETTINGS))
+
+
 def test_a_stream_that_does_not_tell_its_tasks():
     hidden = lifelong.Stream("quiet", 2, STREAM.make, 2, boundaries=False)
     assert lifelong.run(hidden, "ivon", **SETTINGS).finished

@@ -101,8 +101,7 @@ def _run(
     known = _stored(folder, result)
     past = Past()
     for index in range(stream.count):
-        chapter = first if index == 0 else stream[index]
-        _check(chapter, chapters, stream)
+        chapter = _made(stream, index, chapters)
         chapters.append(chapter)
         fits = Fits(
             fresh,
@@ -119,8 +118,7 @@ def _run(
         if known is not None and index < len(known.accuracy):  # judged before the run was cut short
             result = _prefix(known, index + 1)
             continue
-        following = [stream[index + 1].test] if index + 1 < stream.count else []
-        tests = [each.test for each in chapters] + following
+        tests = [each.test for each in chapters] + _following(stream, index + 1, chapters)
         _add(result, chapter, past, tests, fresh, fits, samples, seconds)
         _store(folder, result)
         if tell is not None:
@@ -168,20 +166,48 @@ def _check_fitting(strategy: Strategy, stream: Stream) -> None:
         raise ValueError(f"{strategy.name} is for streams with {wanted}, which {stream.name} is not")
 
 
+def _made(stream: Stream, index: int, before: list[Chapter]) -> Chapter:
+    """A task of the stream, if there is one and it is like those before it."""
+    try:
+        chapter = stream[index]
+    except Exception as error:
+        raise ValueError(
+            f"{stream.name} announced {stream.count} tasks, but number {index + 1} cannot be had "
+            f"({type(error).__name__}: {error}); what was learnt before is kept"
+        ) from error
+    _check(chapter, before, stream)
+    return chapter
+
+
+def _following(stream: Stream, index: int, before: list[Chapter]) -> list[Examples]:
+    """The test examples of the next task; none if it is wrong, which is said when its turn comes."""
+    if index == stream.count:
+        return []
+    try:
+        return [_made(stream, index, before).test]
+    except ValueError:
+        return []
+
+
 def _check(chapter: Chapter, before: list[Chapter], stream: Stream) -> None:
     """Refuse inputs of another shape, and labels that were not announced."""
-    found, first = ([list(t.shape[1:]) for _, t in inputs.named(c.train[0])] for c in (chapter, [*before, chapter][0]))
-    if found != first:
-        raise ValueError(
-            f"all tasks of a stream must have inputs of one shape, but {chapter.name!r} has {found} and the first task "
-            f"{first}; what was learnt before is kept"
-        )
+    first = _shapes([*before, chapter][0].train)
+    for part, examples in (("train", chapter.train), ("test", chapter.test)):
+        if (found := _shapes(examples)) != first:
+            raise ValueError(
+                f"all tasks of a stream must have inputs of one shape, but {part} of {chapter.name!r} has {found} and "
+                f"the first task {first}; what was learnt before is kept"
+            )
     for part, (_, y) in (("train", chapter.train), ("test", chapter.test)):
         if stream.classes and not y.is_floating_point() and len(y) and int(y.max()) >= stream.classes:
             raise ValueError(
                 f"{part} of {chapter.name!r} has the label {int(y.max())}, but the stream announced classes 0 to "
                 f"{stream.classes - 1}: give it as many classes as all its tasks have together"
             )
+
+
+def _shapes(examples: Examples) -> list[list[int]]:
+    return [list(part.shape[1:]) for _, part in inputs.named(examples[0])]
 
 
 def _add(
@@ -258,6 +284,9 @@ def _stored(folder: Path | None, like: Result) -> Result | None:
             f"{folder} holds another run ({found.stream}, {found.strategy['name']}, seed {found.seed}): give the same "
             "stream, method, settings and seed to go on with it, or choose another directory"
         )
+    count = len(found.accuracy)
+    if count and len(found.accuracy[-1]) == count and not found.finished:
+        return _prefix(found, count - 1)  # the last task was judged before the next was there to be judged beside it
     return found
 
 

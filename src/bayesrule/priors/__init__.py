@@ -11,8 +11,8 @@ from bayesrule.priors.flat import Flat
 from bayesrule.priors.functional import Functional, means_at
 from bayesrule.priors.gaussian import Gaussian
 from bayesrule.priors.group_laplace import GroupLaplace
-from bayesrule.priors.inducing import Inducing, kernel, with_one
 from bayesrule.priors.independent import centres
+from bayesrule.priors.inducing import Inducing, kernel, with_one
 from bayesrule.priors.laplace import Laplace
 from bayesrule.priors.mixture import ScaleMixture
 from bayesrule.priors.product import Product

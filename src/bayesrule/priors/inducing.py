@@ -19,8 +19,8 @@ from bayesrule.priors.base import Prior
 class Inducing(Prior):
     """p(θ) ∝ base(θ) · exp(−Σ_s Σ_c KL(q(u_sc) ‖ p_θ(u_sc))): FRCL, Titsias et al. (2020).
 
-    u_sc are the values of output c of task s at the inducing points Z_s, of which q(u_sc) = N(m_sc, S_sc) was learnt. As
-    the head of a task has the prior N(0, scale² I), u is a Gaussian process under the features φ_θ of the body,
+    u_sc are the values of output c of task s at the inducing points Z_s, of which q(u_sc) = N(m_sc, S_sc) was learnt.
+    As the head of a task has the prior N(0, scale² I), u is a Gaussian process under the features φ_θ of the body,
     p_θ(u) = N(0, K), K = scale² (φ_θ(Z) φ_θ(Z)ᵀ + jitter I), φ with a 1 for the bias. What does not depend on θ, such
     as log|S|, is left out, so that S may be singular.
 
