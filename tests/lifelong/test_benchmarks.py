@@ -59,6 +59,12 @@ def test_points_are_for_strategies_that_keep_some():
     assert not benchmarks.keeps_points(benchmarks.strategy("ewc", 7))
 
 
+def test_a_benchmark_may_have_settings_of_its_own_for_a_strategy():
+    own = benchmarks.strategy("si", 7, "seq-mnist")
+    assert own == benchmarks.BENCHMARKS["seq-mnist"].strategies["si"]
+    assert own != benchmarks.strategy("si", 7, "perm-mnist") == benchmarks.strategy("si", 7)
+
+
 def test_a_table_is_cut_by_a_column_in_its_order():
     found = tables.by_column(sales(months=11, rows=20), target="sold", by="month")
     assert [chapter.name for chapter in found.stream][-3:] == ["month 9", "month 10", "month 11"]

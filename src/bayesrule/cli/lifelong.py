@@ -22,9 +22,10 @@ from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.data import fingerprint, inputs
 from bayesrule.data.reading import stem
 from bayesrule.files import write_atomically
-from bayesrule.lifelong import Functions, Result, Stream, memory, streams, tables
+from bayesrule.lifelong import Functions, Generative, Result, Stream, memory, streams, tables
 from bayesrule.lifelong import run as learn
 from bayesrule.lifelong.benchmarks import BENCHMARKS, Loaded, Settings, keeps_points, load, strategy
+from bayesrule.lifelong.running import check_fitting
 from bayesrule.locks import held
 from bayesrule.report import provenance
 
@@ -113,7 +114,7 @@ def ask(cell: Cell, folder: str, data_dir: str | None) -> dict[str, Any]:
 
     result = learn(
         loaded.stream,
-        strategy(cell.method, settings.points),
+        strategy(cell.method, settings.points, cell.source.data),
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         hidden=settings.hidden,
@@ -194,7 +195,8 @@ def _check(args: argparse.Namespace, stream: Stream, settings: Settings, methods
         found = strategy(name, settings.points)
         if found.needs_boundaries and not stream.boundaries:
             raise ValueError(f"{name} must be told where a task ends: leave out --no-boundaries, or this method")
-        if isinstance(found, Functions) and not stream.classes:
+        check_fitting(found, stream)
+        if isinstance(found, Functions | Generative) and not stream.classes:
             raise ValueError(f"{name} is for classes, but the target holds numbers: take replay, ewc or kfac-laplace")
         if keeps_points(found) and settings.points > rows:
             raise ValueError(
@@ -292,7 +294,7 @@ def _place(folder: Path, cell: Cell) -> Path:
 
 
 def _key(cell: Cell) -> dict[str, Any]:
-    return asdict(cell) | {"strategy": strategy(cell.method, cell.settings.points)}
+    return asdict(cell) | {"strategy": strategy(cell.method, cell.settings.points, cell.source.data)}
 
 
 def _told(cell: Cell, answer: dict[str, Any]) -> str:

@@ -65,7 +65,7 @@ def run(
     (2, ['stretch 1', 'stretch 2'])
     """
     stream, strategy = streams.of(stream), chosen(method)
-    _check_fitting(strategy, stream)
+    check_fitting(strategy, stream)
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1, not {epochs}")
     folder = None if out is None else Path(out)
@@ -154,7 +154,7 @@ def _likelihood(given: str | Likelihood | None, network: nn.Module, first: Chapt
     return likelihoods.infer(outputs, y)
 
 
-def _check_fitting(strategy: Strategy, stream: Stream) -> None:
+def check_fitting(strategy: Strategy, stream: Stream) -> None:
     """Refuse a stream that the strategy is not for."""
     if strategy.needs_boundaries and not stream.boundaries:
         raise ValueError(

@@ -328,6 +328,14 @@ AVAILABLE: dict[str, Callable[[], Strategy]] = {
 }
 
 
+ALIASES = {"online-ewc": "ewc", "k-priors": "ewc-functions", "ewc-fr": "ewc-functions"}  # names that people look for
+
+
 def chosen(given: str | Strategy) -> Strategy:
-    """The strategy that was asked for: an object, or a name with settings that suit it."""
-    return choose("strategy", given, AVAILABLE, Strategy)  # type: ignore[arg-type]
+    """The strategy that was asked for: an object, or a name with settings that suit it.
+
+    >>> chosen("online-ewc") == chosen("ewc")
+    True
+    """
+    known = ALIASES.get(given, given) if isinstance(given, str) else given
+    return choose("strategy", known, AVAILABLE, Strategy)  # type: ignore[arg-type]
