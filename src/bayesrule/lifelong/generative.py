@@ -16,7 +16,7 @@ from bayesrule.lifelong.fits import Fits, network_of
 from bayesrule.lifelong.memory import outputs_of
 from bayesrule.lifelong.streams import Chapter, Heads
 from bayesrule.methods import MAP
-from bayesrule.posteriors import Context, Particles
+from bayesrule.posteriors import Context, Particles, Posterior
 from bayesrule.priors import Gaussian
 
 MEAN_WORTH = 0.1  # κ₀: how many examples the prior of a class's mean is worth
@@ -72,13 +72,13 @@ class ClassGaussians(nn.Module):
 
     def begin(self, features: Tensor, y: Tensor) -> None:
         """Set the prior's centre and variance by the first examples: their mean, and the mean variance in a class."""
-        within = [features[y == label].var(0, correction=0) for label in y.unique()]
+        within = [features[y == label].var(0, correction=0) for label in sorted(set(y.tolist()))]
         self.centre.copy_(features.mean(0))
         self.spread.copy_(torch.stack(within).mean().clamp(min=LEAST_SPREAD))
 
     def observe(self, features: Tensor, y: Tensor) -> None:
         """Add examples: counts, means and scatter matrices of all examples so far, whatever their order."""
-        for label in y.unique().tolist():
+        for label in sorted(set(y.tolist())):
             own = features[y == label].double()
             before, added = float(self.count[label]), len(own)
             centre = own.mean(0)
@@ -178,11 +178,10 @@ class Generative(Strategy):
         """One fit for the first task; then sums over the examples."""
         if chapter.train[1].is_floating_point():
             raise ValueError(f"generative is for classes, but {chapter.name!r} has numbers for targets: take 'replay'")
-        begun = isinstance(past.posterior, Particles)
-        model = self._known(past.posterior) if isinstance(past.posterior, Particles) else self._first(chapter, fits)
+        model = self._first(chapter, fits) if past.posterior is None else self._known(past.posterior)
         part, (x, y) = divided(self.rule, self.points, model.network, chapter, fits)
         features = _features(model, x)
-        if not begun:
+        if past.posterior is None:
             model.begin(features, y)
         model.observe(features, y)
         kept = past.memory.with_part(part)
@@ -196,7 +195,7 @@ class Generative(Strategy):
         width = layer_at(network, self.depth).in_features
         return ClassGaussians(network, self.depth, width, classes, self.worth)
 
-    def _known(self, posterior: Particles) -> ClassGaussians:
+    def _known(self, posterior: Posterior) -> ClassGaussians:
         model = modules.twin(posterior.context.model)
         assert isinstance(model, ClassGaussians)
         return model

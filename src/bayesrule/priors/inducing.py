@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import modules
-from bayesrule.data import inputs
 from bayesrule.models import MultiHead
 from bayesrule.priors.base import Prior
 
@@ -59,7 +58,7 @@ class Inducing(Prior):
         if not isinstance(module, MultiHead):
             raise ValueError(f"an inducing prior must have a br.models.MultiHead, not a {type(module).__name__}")
         device, dtype = modules.device_of(module), modules.dtype_of(module)
-        found = replace(self, points=[inputs.to(x, dtype, device) for x in self.points], base=self.base.resolve(module))
+        found = replace(self, points=[x.to(device, dtype) for x in self.points], base=self.base.resolve(module))
         moments = []
         for mean, covariance in zip(self.means, self.covariances, strict=True):
             m = mean.to(device, torch.float64)
@@ -77,7 +76,7 @@ class Inducing(Prior):
             return total
         own = {name.removeprefix("body."): p for name, p in parameters.items() if name.startswith("body.")}
         features = with_one(modules.call(body, torch.cat(self.points), own))
-        parts = features.double().split([len(mean) for mean in self.means])
+        parts = torch.split(features.double(), [len(mean) for mean in self.means])
         for phi, mean, moment in zip(parts, self.means, moments, strict=True):
             root = torch.linalg.cholesky(kernel(phi, self.scale, self.jitter))
             volume = 2 * root.diagonal().log().sum()
