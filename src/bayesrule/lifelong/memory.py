@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bayesrule import files, modules
 from bayesrule.data import Inputs, inputs
+from bayesrule.data.centres import k_centre
 from bayesrule.lifelong.streams import Examples
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import unknown
@@ -136,15 +137,7 @@ def _at_random(
 def _k_centre(
     count: int, model: nn.Module, part: Examples, likelihood: Likelihood, generator: torch.Generator
 ) -> Tensor:
-    """Greedy: each next one is the farthest from those that are kept; at most twice the best radius."""
-    at = outputs_of(model, part[0]).flatten(1)
-    kept = [int(torch.randint(len(at), (1,), generator=generator))]
-    nearest = (at - at[kept[0]]).square().sum(1)
-    while len(kept) < count:
-        nearest[kept[-1]] = -1.0  # never again, also where all are alike
-        kept.append(int(nearest.argmax()))
-        nearest = torch.minimum(nearest, (at - at[kept[-1]]).square().sum(1))
-    return torch.tensor(kept)
+    return k_centre(outputs_of(model, part[0]).flatten(1), count, generator)
 
 
 RULES: dict[str, Callable[[int, nn.Module, Examples, Likelihood, torch.Generator], Tensor]] = {

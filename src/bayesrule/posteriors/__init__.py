@@ -10,7 +10,7 @@ from bayesrule.posteriors.linearised import LINKS, WIDE, Linearised, check_link
 from bayesrule.posteriors.marginals import normal_draws, normals
 from bayesrule.posteriors.matching import match, most_probable, settled
 from bayesrule.posteriors.mixture import Mixture
-from bayesrule.posteriors.networks import Network
+from bayesrule.posteriors.networks import Network, finite
 from bayesrule.posteriors.particles import Chains, Particles
 from bayesrule.posteriors.stacking import seats, stacked
 
@@ -27,6 +27,7 @@ __all__ = [
     "Particles",
     "Posterior",
     "check_link",
+    "finite",
     "from_tree",
     "let_drop",
     "load",

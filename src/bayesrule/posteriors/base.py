@@ -18,7 +18,7 @@ from bayesrule.data import Data, Inputs, Loader, Scaling, as_inputs, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import from_spec, to_spec, unknown
-from bayesrule.posteriors.networks import Network, stack
+from bayesrule.posteriors.networks import Network, finite, stack
 from bayesrule.predictions import Prediction
 
 if TYPE_CHECKING:
@@ -181,11 +181,7 @@ class Posterior(ABC):
 
     def mixture(self, x: Inputs, samples: int, generator: torch.Generator) -> Prediction:
         """`predict` in the network's units."""
-        outputs = self.marginals(x, samples, generator)
-        if not bool(outputs.isfinite().all()):
-            row = int((~outputs.isfinite()).transpose(0, 1).flatten(1).any(1).nonzero()[0])
-            raise ValueError(f"the network's outputs at row {row} are NaN or infinite under some sampled weights")
-        return self.likelihood.predict(outputs)
+        return self.likelihood.predict(finite(self.marginals(x, samples, generator)))
 
     def save(self, path: str | Path) -> None:
         """Write the posterior with all that a prediction needs, except the module's code, to one file, atomically."""
