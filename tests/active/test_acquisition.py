@@ -92,4 +92,3 @@ BAD = {
 def test_what_is_refused(message):
     with pytest.raises(ValueError, match=message):
         BAD[message]()
-

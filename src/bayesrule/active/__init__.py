@@ -1,6 +1,6 @@
 """Ask for the next example: acquisitions, oracles, rounds."""
 
-from bayesrule.active import gaussian, information
+from bayesrule.active import gaussian, information, pools
 from bayesrule.active.acquisition import (
     AVAILABLE,
     BALD,
@@ -15,6 +15,9 @@ from bayesrule.active.acquisition import (
     VariationRatios,
     View,
 )
+from bayesrule.active.pools import Pool
+from bayesrule.active.results import Result
+from bayesrule.active.running import Session, Settings, run
 
 __all__ = [
     "AVAILABLE",
@@ -25,10 +28,16 @@ __all__ = [
     "Entropy",
     "ExpectedVariance",
     "KCentre",
+    "Pool",
     "Random",
     "Relevance",
+    "Result",
+    "Session",
+    "Settings",
     "VariationRatios",
     "View",
     "gaussian",
     "information",
+    "pools",
+    "run",
 ]

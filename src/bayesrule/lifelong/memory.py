@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bayesrule import files, modules
+from bayesrule import files
 from bayesrule.data import Inputs, inputs
 from bayesrule.data.centres import k_centre
 from bayesrule.lifelong.streams import Examples
 from bayesrule.likelihoods import Likelihood
+from bayesrule.modules import outputs_of
 from bayesrule.naming import unknown
 
 
@@ -99,16 +100,6 @@ def _quotas(sizes: list[int], count: int) -> list[int]:
             shares[k] += taken
             left -= taken
     return shares
-
-
-def outputs_of(model: nn.Module, x: Inputs) -> Tensor:
-    """The network's outputs, block by block, in eval mode."""
-    network = modules.twin(model).eval()
-    step, found = inputs.block(x), []
-    with torch.no_grad():
-        for rows in torch.split(torch.arange(inputs.length(x)), step):
-            found.append(modules.call(network, inputs.take(x, rows)))
-    return torch.cat(found)
 
 
 def _by_relevance(

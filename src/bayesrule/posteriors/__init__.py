@@ -12,6 +12,7 @@ from bayesrule.posteriors.matching import match, most_probable, settled
 from bayesrule.posteriors.mixture import Mixture
 from bayesrule.posteriors.networks import Network, finite
 from bayesrule.posteriors.particles import Chains, Particles
+from bayesrule.posteriors.representative import representative
 from bayesrule.posteriors.stacking import seats, stacked
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "normal_draws",
     "normals",
     "predict_normal",
+    "representative",
     "seats",
     "settled",
     "stacked",
