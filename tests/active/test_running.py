@@ -24,9 +24,9 @@ def test_rounds(acquire):
     result = active.run(POOL, acquire, **SHORT)
     assert result.labels == [6, 10, 14]
     assert [len(rows) for rows in result.rows] == [6, 4, 4]
-    rows = sum(result.rows, [])
+    rows = [row for part in result.rows for row in part]
     assert len(set(rows)) == 14
-    assert sum(result.answers, []) == Y[:150][rows].tolist()
+    assert [label for part in result.answers for label in part] == Y[:150][rows].tolist()
     assert len(result.accuracy) == len(result.nll) == len(result.unsure) == 3
     assert result.finished
     assert [len(guesses) for guesses in result.guesses] == [0, 4, 4]

@@ -25,8 +25,8 @@ NUMBERS: tuple[Kind, ...] = ("reals", "counts")
 class View:
     """What an acquisition may look at; all draws are of the same networks.
 
-    ``candidates``: the inputs that may be asked for. ``known``: those whose labels are known. ``pool``: inputs like those
-    that predictions will be asked for. ``samples``: how many networks are drawn. ``seed``: of these.
+    ``candidates``: the inputs that may be asked for. ``known``: those whose labels are known. ``pool``: inputs like
+    those that predictions will be asked for. ``samples``: how many networks are drawn. ``seed``: of these.
     """
 
     posterior: Posterior

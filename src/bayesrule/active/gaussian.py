@@ -1,8 +1,8 @@
 """How much a label that is a number would tell: Gaussian forms, from means [S, N] under S joint draws.
 
-Means of draws, with their scatter about the mean of all as a covariance, are a Gaussian of f: f(x) = m(x) + a(x)ᵀz with
-z ~ N(0, I) of S dimensions and a_s(x) = (f_s(x) − m(x))/√S. A label y = f(x) + noise changes the law of z alone, so that
-a batch is chosen one row after the other without a single label: the covariance of f does not depend on y.
+Means of draws, with their scatter about the mean of all as a covariance, are a Gaussian of f: f(x) = m(x) + a(x)ᵀz
+with z ~ N(0, I) of S dimensions and a_s(x) = (f_s(x) − m(x))/√S. A label y = f(x) + noise changes the law of z alone,
+and its covariance does not depend on y: a batch is chosen one row after the other without a single label.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _over_targets(pool: Draws, targets: Draws, score: Callable[[Tensor, Tensor],
     scale = pool.variance + pool.noise
     variance = targets.variance + targets.noise
     found = []
-    for rows in torch.arange(pool.factors.shape[1], device=scale.device).split(step):
+    for rows in torch.split(torch.arange(pool.factors.shape[1], device=scale.device), step):
         covariance = pool.factors[:, rows].T @ targets.factors
         found.append(score(covariance.square() / scale[rows, None], variance).mean(1))
     return torch.cat(found)

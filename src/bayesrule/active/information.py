@@ -73,12 +73,12 @@ def epig(probs: Tensor, targets: Tensor) -> Tensor:
     _checked(probs)
     if _checked(targets).shape[0] != probs.shape[0]:
         raise ValueError(f"targets must have as many draws as probs, {len(probs)}, got {len(targets)}")
-    draws, rows, classes = probs.shape
+    draws, _, classes = probs.shape
     there = targets.flatten(1) / draws
     alone = _entropy(targets.mean(0)).mean()
     step = _rows_of_a_block(classes * there.shape[1], probs)
     found = []
-    for part in probs.split(step, 1):
+    for part in torch.split(probs, step, 1):
         joint = part.permute(1, 2, 0) @ there  # [n, C, M C]
         together = torch.special.entr(joint).sum((1, 2)) / targets.shape[1]
         found.append(_entropy(part.mean(0)) + alone - together)
@@ -178,11 +178,11 @@ def _best(probs: Tensor, known: Configurations, aleatoric: Tensor, bounds: Tenso
     weights, shares = known.weights, known.shares
     order = bounds.argsort(descending=True, stable=True)[: int((bounds > -math.inf).sum())]  # those not chosen yet
     best = -math.inf
-    for rows in order.split(_rows_of_a_block(len(weights) * probs.shape[2], probs)):
+    for rows in torch.split(order, _rows_of_a_block(len(weights) * probs.shape[2], probs)):
         if best >= float(bounds[rows[0]]):
             break
         part = probs.index_select(1, rows)
-        conditional = (weights @ part.flatten(1)).unflatten(1, part.shape[1:])  # p(y|y_1, …, y_k), [K, n, C]
+        conditional = (weights @ part.flatten(1)).reshape(-1, *part.shape[1:])  # p(y|y_1, …, y_k), [K, n, C]
         bounds[rows] = shares @ _entropy(conditional) - aleatoric[rows]
         best = max(best, float(bounds[rows].max()))
     return int((bounds >= best).nonzero()[0, 0])

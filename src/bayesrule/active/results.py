@@ -17,8 +17,8 @@ class Result:
     predicted for them before, and how sure that was: the guess's probability, or the standard deviation of a number.
     ``asked``: rows that wait for an answer. ``labels``: how many were known when the network was judged after each
     round. ``accuracy``, ``nll``, ``ece``: on the test examples, none without; of numbers accuracy is minus the RMSE.
-    ``unsure``: the mean epistemic uncertainty, there or, without test examples, on the pool. ``seconds``: of each round,
-    learning and choosing.
+    ``unsure``: the mean epistemic uncertainty, there or, without test examples, on the pool. ``seconds``: of each
+    round, learning and choosing.
     """
 
     pool: str

@@ -166,7 +166,7 @@ class Session:
             self._add(self.pool.known.tolist(), self.pool.given.tolist())
 
     def ask(self) -> Tensor:
-        """Rows of the pool whose labels are wanted next, the same until they are told; none when the budget is spent."""
+        """Rows whose labels are wanted next, the same until they are told; none when the budget is spent."""
         if not self.result.asked and self.result.known < self.settings.budget:
             self._question()
             self._store()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import files
-from bayesrule.data import Inputs, inputs
+from bayesrule.data import inputs
 from bayesrule.data.centres import k_centre
 from bayesrule.lifelong.streams import Examples
 from bayesrule.likelihoods import Likelihood

@@ -19,11 +19,12 @@ from bayesrule.curvature import jacobians
 from bayesrule.data import Inputs, inputs
 from bayesrule.lifelong import memory as memories
 from bayesrule.lifelong.fits import Fits, network_of, point
-from bayesrule.lifelong.memory import Memory, outputs_of
+from bayesrule.lifelong.memory import Memory
 from bayesrule.lifelong.streams import Chapter, Examples
 from bayesrule.lifelong.synaptic import SynapticIntelligence
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import BBB, IVON, MAP, VOGN, Laplace, Method
+from bayesrule.modules import outputs_of
 from bayesrule.naming import Named, choose
 from bayesrule.posteriors import Gaussian as GaussianPosterior
 from bayesrule.posteriors import Posterior
