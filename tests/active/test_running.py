@@ -41,7 +41,7 @@ def test_the_last_budget_is_a_smaller_batch_and_the_pool_may_be_emptied():
 
 def test_the_curve_is_what_evaluate_says(tmp_path):
     result = active.run(POOL, "entropy", out=tmp_path, **SHORT)
-    model = br.models.mlp(2, 2, hidden=(64, 64))
+    model = br.models.tabular(2, 2)
     posterior = br.load(tmp_path / "round-003" / "posterior.safetensors", model)
     assert result.accuracy[2] == br.evaluate(posterior, TEST, samples=32)["accuracy"]
 

@@ -1,6 +1,6 @@
 """Ask for the next example: acquisitions, oracles, rounds."""
 
-from bayesrule.active import gaussian, information, pools
+from bayesrule.active import gaussian, information, pools, questions, tables
 from bayesrule.active.acquisition import (
     AVAILABLE,
     BALD,
@@ -39,5 +39,7 @@ __all__ = [
     "gaussian",
     "information",
     "pools",
+    "questions",
     "run",
+    "tables",
 ]

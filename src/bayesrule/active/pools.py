@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule.data import Inputs, Kind, Split, as_data, as_inputs, inputs
+from bayesrule.data import Inputs, Kind, Split, as_data, as_inputs, inputs, standardize
 from bayesrule.data.batches import Arrays
 from bayesrule.modules import outputs_of
 
@@ -50,6 +50,21 @@ class Pool:
         """The pool seen through a frozen module: its outputs are the inputs."""
         test = None if self.test is None else (outputs_of(features, self.test[0]), self.test[1])
         return replace(self, x=outputs_of(features, self.x), test=test, features=())
+
+    def standardized(self) -> Pool:
+        """The pool with inputs of mean 0 and standard deviation 1, by all its rows; pictures stay as they are.
+
+        >>> of((torch.tensor([[1.0], [3.0]]), torch.tensor([0, 1]))).standardized().x
+        tensor([[-1.],
+                [ 1.]])
+        """
+        if self.image_shape is not None or not isinstance(self.x, Tensor):
+            return self
+        scale = standardize((self.x, torch.zeros(len(self)))).scaling.inputs
+        if scale is None:
+            return self
+        test = None if self.test is None else (inputs.each(scale.forward, self.test[0]), self.test[1])
+        return replace(self, x=scale.forward(self.x), test=test)
 
     def balanced(self, count: int, seed: int) -> Tensor:
         """Rows, ``count`` of them, of all classes alike: for benchmarks, since it has to know the labels."""

@@ -19,7 +19,7 @@ from bayesrule.active.acquisition import Acquisition, View, chosen
 from bayesrule.active.answers import Oracle
 from bayesrule.active.pools import Pool
 from bayesrule.active.results import Result
-from bayesrule.data import Arrays, Scaling, inputs, standardize
+from bayesrule.data import Arrays, Scaling, Split, inputs, standardize
 from bayesrule.evaluate import judged
 from bayesrule.files import FileError
 from bayesrule.likelihoods import Likelihood
@@ -375,13 +375,20 @@ def run(
 
 def _network(pool: Pool, likelihood: Likelihood, seed: int) -> nn.Module:
     """A network that suits the pool, drawn by the seed."""
-    (_, first), *_ = inputs.named(pool.x)
-    outputs = likelihood.outputs_for(1, len(pool.classes))
-    if pool.image_shape is not None and min(pool.image_shape[1:]) >= 28 and first.ndim == 4:
-        spec = {"name": "lenet5", "channels": first.shape[1], "side": first.shape[2], "outputs": outputs}
-    else:
-        spec = {"name": "mlp", "inputs": first[0].numel(), "outputs": outputs, "hidden": [64, 64]}
-    return models.build(spec, mixed(seed, NETWORK))
+    if not isinstance(pool.x, Tensor):
+        raise ValueError(
+            "model must be given for inputs of several parts: only for one tensor is there a usual network"
+        )
+    return models.build(default_spec(pool, likelihood), mixed(seed, NETWORK))
+
+
+def default_spec(pool: Pool, likelihood: Likelihood) -> models.Spec:
+    """The usual network for such inputs and labels, `br.models.default_for`."""
+    assert isinstance(pool.x, Tensor)
+    few = pool.x[:1], torch.zeros(1)
+    return models.default_for(
+        Split(pool.name, pool.kind, "", few, None, pool.classes, (), None, pool.image_shape), likelihood
+    )
 
 
 def _stored(folder: Path | None, like: Result) -> Result | None:

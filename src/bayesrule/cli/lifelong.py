@@ -214,6 +214,7 @@ def _publish(
     columns: Sequence[str],
 ) -> None:
     from bayesrule.report import lifelong as report  # matplotlib takes a while
+    from bayesrule.report.runs import png
 
     runs: dict[str, list[Result]] = {}
     for cell, answer in zip(cells, answers, strict=True):
@@ -245,8 +246,8 @@ def _publish(
         "table": {line.method: _plain(line, list(report.COLUMNS)) for line in table},
         "cells": list(answers),
     }
-    write_atomically(folder / "curves.png", report.png(report.curves(lives)))
-    write_atomically(folder / "matrices.png", report.png(report.matrices(lives)))
+    write_atomically(folder / "curves.png", png(report.curves(lives)))
+    write_atomically(folder / "matrices.png", png(report.matrices(lives)))
     write_atomically(folder / "report.html", report.render(lives))
     write_atomically(folder / "result.json", json.dumps(plain, indent=1))
     if args.json:

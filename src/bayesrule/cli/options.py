@@ -139,7 +139,9 @@ def about_pool(parser: argparse.ArgumentParser) -> None:
     _about_table(parser)
     _option(parser, "--test", metavar="FILE", help="a table to test on (a fifth of the rows of DATA, none with --ask)")
     method(parser)
-    about_training(parser)
+    _option(parser, "--epochs", type=int, metavar="N", help="passes over the labelled rows in each round")
+    _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of a fully connected network")
+    _about_posterior(parser)
 
 
 def _about_table(parser: argparse.ArgumentParser) -> None:
@@ -191,6 +193,11 @@ def where_data(parser: argparse.ArgumentParser) -> None:
 def about_training(parser: argparse.ArgumentParser) -> None:
     """How to train."""
     about_effort(parser)
+    _about_posterior(parser)
+
+
+def _about_posterior(parser: argparse.ArgumentParser) -> None:
+    """What else decides a posterior."""
     _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (8 to 32; 128 or 512 of many rows)")
     _option(parser, "--likelihood", metavar="NAME", help="p(y|f): categorical, gaussian, …; fit: auto for numbers")
     help = "below 1 the prior counts less (1; variational methods: cold); cold:T tempers it too; balanced:TAU"
