@@ -109,6 +109,12 @@ def test_a_person_clicks_through_and_the_file_answers_the_question(tmp_path, bro
     assert questions.read(tmp_path / "labels.csv", run, pool, "kind, of") == [2, 1, 1]
 
 
+def test_classes_of_one_sign_are_their_own_keys(tmp_path, browser):
+    keys = """for (const key of ["9", "0", "x"]) document.dispatchEvent(new KeyboardEvent("keydown", { key }));"""
+    dom = browser(acted(tmp_path, answering(classes=tuple("0123456789")), keys), "--dump-dom")
+    assert csv_of(dom).splitlines()[1:] == ["abcd1234,5,9", "abcd1234,9,0"]
+
+
 def test_an_unfinished_page_cannot_be_exported_and_numbers_are_checked(tmp_path, browser):
     script = """
       const give = (text) => {

@@ -148,7 +148,8 @@ def run(args: argparse.Namespace) -> None:
         used = {key: value for key, value in asdict(plan).items() if key != "budget"}  # which may grow
         claim(folder, {**asdict(source), **used})
         if person:
-            _with_a_person(args, folder, opened_pool, cells[0])
+            with jobs.threads(1):  # as in the processes of a simulation
+                _with_a_person(args, folder, opened_pool, cells[0])
             return
         given_to_all = (str(folder), given.get("data_dir"))
         answers = jobs.run(ask, cells, given_to_all, args.jobs, folder / "cells", say, key=asdict, say=_told)

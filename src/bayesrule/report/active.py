@@ -99,7 +99,8 @@ def _marked(curves: Curves, every: Sequence[Line], line: Line) -> list[Score]:
     for index, (label, _) in enumerate(headings(curves)):
         values = [other.cells[index].mean for other in every]
         best = max(values) if "accuracy" in label else min(values)
-        cells.append(line.cells[index]._replace(best=label != "s" and line.cells[index].mean == best))
+        leads = label != "s" and line.cells[index].mean == best < float("inf")
+        cells.append(line.cells[index]._replace(best=leads))
     return cells
 
 
