@@ -1,6 +1,7 @@
 """A folder for each document that this library implements, and in it a file for each figure or table.
 
 ================  =============================================================
+``active``        Gal 2017, Kirsch 2019, Bickford Smith 2023, active learning
 ``book``          Book 2020, Training Bayesian neural networks
 ``gaussian``      Romijnders, Approximating the parameter posterior
 ``laplace``       Immer et al. 2021 and Daxberger et al. 2021, Laplace's method
@@ -15,6 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
+from bayesrule.experiments.active import active_mnist, active_moons
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.book import (
     adam_landscape,
@@ -54,6 +56,8 @@ from bayesrule.experiments.principles import (
 )
 
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
+    "active-mnist": active_mnist.run,
+    "active-moons": active_moons.run,
     "adam-landscape": adam_landscape.run,
     "and-perceptron": and_perceptron.run,
     "cold-posterior": cold_posterior.run,
