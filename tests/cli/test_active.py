@@ -178,6 +178,14 @@ def test_answers_that_were_told_already(bayesrule, unlabelled, tmp_path):
     assert bayesrule(*line, "--tell", "nothing.csv")[0] == 2
 
 
+def test_what_was_told_under_another_rule_is_not_left_behind(bayesrule, unlabelled):
+    line = ("active", unlabelled, *PERSON)
+    assert bayesrule(*line, "--ask", "queries.csv")[0] == 0
+    code, _, err = bayesrule(*line, "--acquire", "entropy", "--ask", "queries.csv")
+    assert code == 2
+    assert "holds runs with acquire 'bald', not 'entropy'" in err
+
+
 BAD = {
     "active moon": "unknown data set 'moon'",
     "active moons --acquire bold": "did you mean 'bald'",

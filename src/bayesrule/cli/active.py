@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -24,8 +24,9 @@ from bayesrule import jobs, likelihoods, models
 from bayesrule.active import AVAILABLE, Pool, Result, Session, pools, questions, tables
 from bayesrule.active import run as learn
 from bayesrule.active.acquisition import chosen
-from bayesrule.cli import fields, options
+from bayesrule.cli import fields, options, queried
 from bayesrule.cli.claims import claim
+from bayesrule.cli.queried import Opened
 from bayesrule.cli.sources import name_of
 from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.data import fingerprint, load_set
@@ -33,11 +34,6 @@ from bayesrule.files import write_atomically
 from bayesrule.locks import held
 from bayesrule.report import provenance
 from bayesrule.seeds import mixed
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from bayesrule.report.runs import Shown
 
 EPILOG = """examples:
   bayesrule active digits --acquire random,bald,batchbald --method mc-dropout --seeds 0,1,2
@@ -47,8 +43,6 @@ EPILOG = """examples:
 ACQUIRE = "random,bald"
 BUDGET = 100
 LABEL = "label"  # the column of answers where there is no table
-CELLS = 8  # of a row, on the page
-ROUNDS = 12  # whose rows are on the page
 
 
 @dataclass(frozen=True)
@@ -97,15 +91,6 @@ class Cell:
     seed: int
 
 
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """A pool, its rows as people read them (None: pictures), and sentences about it."""
-
-    pool: Pool
-    frame: pd.DataFrame | None
-    notes: tuple[str, ...]
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
     options.about_pool(parser)
@@ -146,6 +131,8 @@ def run(args: argparse.Namespace) -> None:
     cells = [Cell(source, plan, name, seed) for name in names for seed in args.seeds]
     with held(folder):
         used = {key: value for key, value in asdict(plan).items() if key != "budget"}  # which may grow
+        if person:  # what was told under another rule must not be left behind
+            used |= {"acquire": names[0], "seed": args.seeds[0]}
         claim(folder, {**asdict(source), **used})
         if person:
             with jobs.threads(1):  # as in the processes of a simulation
@@ -277,40 +264,14 @@ def _question(args: argparse.Namespace, session: Session, opened_pool: Opened, t
         return
     frame = None if opened_pool.frame is None else opened_pool.frame.iloc[rows]
     table = questions.written(session.result, target, frame)
-    columns = _columns(opened_pool, target)
-    examples = [_shown(opened_pool, row, "", columns) for row in rows]
+    columns = queried.columns(opened_pool, target)
+    examples = [queried.shown(opened_pool, row, "", columns) for row in rows]
     path = Path(args.ask)
     page = path.with_suffix(".html")
     name = questions.identity(session.result, rows)
     write_atomically(path, table.to_csv(index=False))
     write_atomically(page, report.answering(name, target, rows, examples, columns, opened_pool.pool.classes))
     say(f"wrote {len(rows)} rows to label to {path}: fill in the column {target}; or answer in a browser: {page}")
-
-
-def _columns(opened_pool: Opened, target: str | None) -> list[str]:
-    """The names of what `_shown` shows of a row; none of a picture."""
-    pool, frame = opened_pool.pool, opened_pool.frame
-    if frame is not None:
-        return [str(name) for name in frame.columns if name != target]
-    if pool.image_shape is not None:
-        return []
-    assert isinstance(pool.x, Tensor)
-    return list(pool.features) or [f"input {index + 1}" for index in range(pool.x[0].numel())]
-
-
-def _shown(opened_pool: Opened, row: int, label: str, columns: Sequence[str]) -> Shown:
-    """A row of the pool for a page."""
-    from bayesrule.report.runs import Shown, shown
-
-    pool, frame = opened_pool.pool, opened_pool.frame
-    if frame is not None:
-        return Shown(label, "", [_words(frame.iloc[row][name]) for name in columns])
-    assert isinstance(pool.x, Tensor)
-    return shown(pool.x[row], label, pool.image_shape)
-
-
-def _words(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _publish(
@@ -330,7 +291,7 @@ def _publish(
     facts.append(("versions", " · ".join(f"{name} {version}" for name, version in about["versions"].items())))
     title = Path(source.data).name if source.target else source.data
     summary = f"{len(pool)} rows, {'answered by a person' if source.person else 'their labels known'}"
-    asked = [_asked(opened_pool, name, found[0], source.target) for name, found in runs.items()]
+    asked = [queried.asked(opened_pool, name, found[0], source.target) for name, found in runs.items()]
     curves = report.Curves(title, summary, runs, pool.kind == "classes", args.reach, facts, opened_pool.notes, asked)
     heads, table = report.headings(curves), report.lines(curves)
     rows = {}
@@ -358,34 +319,6 @@ def _publish(
 def _plain(cell: Any) -> dict[str, Any]:
     """A score for programs; a number that was never reached is none."""
     return {"mean": None if cell.mean == float("inf") else cell.mean, "error": cell.error, "text": cell.text}
-
-
-def _asked(opened_pool: Opened, name: str, result: Result, target: str | None) -> Any:
-    """Some rounds of a run, as pictures or rows."""
-    from bayesrule.report import active as report
-    from bayesrule.report.runs import evenly
-
-    pool, columns = opened_pool.pool, _columns(opened_pool, target)
-    rounds = []
-    for index in evenly(len(result.rows), ROUNDS):
-        examples = []
-        for place, row in enumerate(result.rows[index]):
-            label = _label(pool, result.answers[index][place])
-            if result.guesses[index]:
-                label += f" ({_guess(pool, result.guesses[index][place], result.sure[index][place])})"
-            examples.append(_shown(opened_pool, row, label, columns[:CELLS]))
-        title = "to begin with" if index == 0 else f"round {index}"
-        if examples:
-            rounds.append((f"{title}: {len(examples)}", examples))
-    return report.Asked(name, rounds, columns[:CELLS])
-
-
-def _label(pool: Pool, value: float) -> str:
-    return pool.classes[int(value)] if pool.kind == "classes" else f"{value:.4g}"
-
-
-def _guess(pool: Pool, guess: float, sure: float) -> str:
-    return f"{_label(pool, guess)}, {sure:.0%}" if pool.kind == "classes" else f"{guess:.4g} ± {sure:.2g}"
 
 
 def _place(folder: Path, cell: Cell) -> Path:
