@@ -41,13 +41,23 @@ def test_the_last_budget_is_a_smaller_batch_and_the_pool_may_be_emptied():
 
 def test_the_curve_is_what_evaluate_says(tmp_path):
     result = active.run(POOL, "entropy", out=tmp_path, **SHORT)
-    model = br.models.tabular(2, 2)
+    model = br.models.mlp(2, 2, hidden=(64, 64))
     posterior = br.load(tmp_path / "round-003" / "posterior.safetensors", model)
     assert result.accuracy[2] == br.evaluate(posterior, TEST, samples=32)["accuracy"]
 
 
-@pytest.mark.parametrize("warm", [False, True])
-@pytest.mark.parametrize("where", ["in a fit", "in a choice", "in an answer"])
+SLOW = pytest.mark.slow
+MOMENTS = [
+    ("in a fit", True),
+    ("in a choice", False),
+    ("in an answer", True),
+    pytest.param("in a fit", False, marks=SLOW),
+    pytest.param("in a choice", True, marks=SLOW),
+    pytest.param("in an answer", False, marks=SLOW),
+]
+
+
+@pytest.mark.parametrize(("where", "warm"), MOMENTS)
 def test_a_run_that_was_killed_goes_on_to_the_bit(where, warm, tmp_path, monkeypatch):
     settings = SHORT | {"warm": warm, "candidates": 40}
     whole = active.run(POOL, "batchbald", **settings)
@@ -118,7 +128,9 @@ def test_balanced_starts_and_given_rows():
     assert result.rows == [[1, 2, 3, 4, 5, 6]]
 
 
-@pytest.mark.parametrize("acquire", ["expected-variance", "epig", "bald"])
+@pytest.mark.parametrize(
+    "acquire", ["expected-variance", *(pytest.param(name, marks=SLOW) for name in ("epig", "bald"))]
+)
 def test_numbers(acquire, tmp_path):
     x = torch.linspace(-2, 2, 120)[:, None]
     y = 1000 + 50 * (2 * x[:, 0]).sin()

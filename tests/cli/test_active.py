@@ -163,8 +163,9 @@ def test_a_wrong_file_of_answers_is_one_line_and_loses_nothing(message, bayesrul
     code, _, err = bayesrule(*line, "--tell", "bad.csv")
     assert code == 2
     assert message in err.splitlines()[-1]
-    answer(tmp_path)
-    assert bayesrule(*line, "--tell", "labels.csv")[0] == 0
+    before = (tmp_path / "queries.csv").read_text()
+    assert bayesrule(*line, "--ask", "queries.csv")[0] == 0
+    assert (tmp_path / "queries.csv").read_text() == before  # the question is still open
 
 
 def test_answers_that_were_told_already(bayesrule, unlabelled, tmp_path):

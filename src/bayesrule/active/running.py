@@ -156,7 +156,9 @@ class Session:
                 f"is for {self.likelihood.kind}"
             )
         self.seed = self.settings.seed
-        self.fresh = _network(self.pool, self.likelihood, self.seed) if model is None else modules.twin(model)
+        self.fresh = (
+            network_for(self.pool, self.likelihood, self.method, self.seed) if model is None else modules.twin(model)
+        )
         self.folder, self.say = None if out is None else Path(out), tell
         self.posterior: Posterior | None = None
         self._before: Posterior | None = None
@@ -373,22 +375,22 @@ def run(
         return session.finish()
 
 
-def _network(pool: Pool, likelihood: Likelihood, seed: int) -> nn.Module:
-    """A network that suits the pool, drawn by the seed."""
+def network_for(
+    pool: Pool, likelihood: Likelihood, method: Method, seed: int, hidden: Sequence[int] | None = None
+) -> nn.Module:
+    """The usual network for such inputs and labels, drawn by the seed: `br.models.default_for`, or fully connected with
+    ``hidden`` layers. The linear path of `br.models.tabular` is for ``auto``, which looks for it."""
     if not isinstance(pool.x, Tensor):
-        raise ValueError(
-            "model must be given for inputs of several parts: only for one tensor is there a usual network"
-        )
-    return models.build(default_spec(pool, likelihood), mixed(seed, NETWORK))
-
-
-def default_spec(pool: Pool, likelihood: Likelihood) -> models.Spec:
-    """The usual network for such inputs and labels, `br.models.default_for`."""
-    assert isinstance(pool.x, Tensor)
+        raise ValueError("model must be given for inputs of several parts: only one tensor has a usual network")
     few = pool.x[:1], torch.zeros(1)
-    return models.default_for(
-        Split(pool.name, pool.kind, "", few, None, pool.classes, (), None, pool.image_shape), likelihood
-    )
+    split = Split(pool.name, pool.kind, "", few, classes=pool.classes, image_shape=pool.image_shape)
+    spec = models.default_for(split, likelihood)
+    if hidden is not None:
+        name = "mlp" if pool.image_shape else "tabular"
+        spec = {"name": name, "inputs": pool.x[0].numel(), "outputs": spec["outputs"], "hidden": list(hidden)}
+    if spec["name"] == "tabular" and method.name != "auto":
+        spec["name"] = "mlp"
+    return models.build(spec, mixed(seed, NETWORK))
 
 
 def _stored(folder: Path | None, like: Result) -> Result | None:

@@ -14,16 +14,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from math import prod
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
-
-from bayesrule import jobs, likelihoods, models
+from bayesrule import jobs, likelihoods
 from bayesrule.active import AVAILABLE, Pool, Result, Session, pools, questions, tables
 from bayesrule.active import run as learn
 from bayesrule.active.acquisition import chosen
+from bayesrule.active.running import network_for
 from bayesrule.cli import fields, options, queried
 from bayesrule.cli.claims import claim
 from bayesrule.cli.queried import Opened
@@ -33,7 +31,6 @@ from bayesrule.data import fingerprint, load_set
 from bayesrule.files import write_atomically
 from bayesrule.locks import held
 from bayesrule.report import provenance
-from bayesrule.seeds import mixed
 
 EPILOG = """examples:
   bayesrule active digits --acquire random,bald,batchbald --method mc-dropout --seeds 0,1,2
@@ -157,21 +154,12 @@ def _arguments(cell: Cell, pool: Pool) -> dict[str, Any]:
     """Arguments of a session."""
     plan = cell.plan
     found = {key: value for key, value in asdict(plan).items() if key not in ("method", "set", "hidden", "prior")}
-    found |= {"method": fields.method(plan.method, plan.set), "prior": fields.prior(plan.prior), "seed": cell.seed}
-    return found | {"model": _network(plan, pool, cell.seed)}
-
-
-def _network(plan: Plan, pool: Pool, seed: int) -> nn.Module | None:
-    """A network with the hidden layers that were asked for; None: the usual one."""
-    if plan.hidden is None:
-        return None
-    assert isinstance(pool.x, Tensor)
-    likelihood = likelihoods.choose(plan.likelihood or likelihoods.usual(pool.kind))
-    outputs = likelihood.outputs_for(1, len(pool.classes))
-    width = prod(pool.x.shape[1:])
-    name = "mlp" if pool.image_shape else "tabular"
-    spec = {"name": name, "inputs": width, "outputs": outputs, "hidden": list(plan.hidden)}
-    return models.build(spec, mixed(seed))
+    method = fields.method(plan.method, plan.set)
+    found |= {"method": method, "prior": fields.prior(plan.prior), "seed": cell.seed}
+    if plan.hidden is not None:
+        likelihood = likelihoods.choose(plan.likelihood or likelihoods.usual(pool.kind))
+        found["model"] = network_for(pool, likelihood, method, cell.seed, plan.hidden)
+    return found
 
 
 @lru_cache(maxsize=1)
