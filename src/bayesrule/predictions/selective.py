@@ -95,7 +95,7 @@ def thresholds(error: float) -> tuple[float, ...]:
     >>> thresholds(0.1)[-5:]
     (0.1, 0.2, 0.4, 0.8, 1.0)
     """
-    strict = [error / 2**halvings for halvings in STRICT]
+    strict = [fraction("error", error) / 2**halvings for halvings in STRICT]
     looser, step = [], error
     while step < 1:
         looser.append(step)
@@ -110,7 +110,7 @@ def needed_answers(error: float, confidence: float) -> int:
     (104, 546)
     """
     delta = (1 - fraction("confidence", confidence)) / len(thresholds(error))
-    return ceil(log(delta) / log(1 - fraction("error", error)))
+    return ceil(log(delta) / log(1 - error))
 
 
 def select(prediction: Prediction, y: Tensor, error: float = 0.01, confidence: float = 0.95) -> Selective:
