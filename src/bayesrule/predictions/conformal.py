@@ -92,39 +92,39 @@ class Conformal:
         if classes is None or self.score not in SCORES:
             raise TypeError(f"sets are of classes, and this is about {_kind(prediction)}: ask for intervals")
         found = class_scores(classes, self.score, mixed(self.seed, NEW))
-        return found <= self._thresholds(prediction, groups).unsqueeze(1)
+        return found <= self._thresholds(len(prediction), groups).to(found.device).unsqueeze(1)
 
     def intervals(self, prediction: Prediction, groups: Any = None) -> tuple[Tensor, Tensor]:
         """Lower and upper ends, of the targets' shape: the prediction's own, moved out by ``threshold`` deviations."""
         if not isinstance(prediction, Numbers) or self.score in SCORES:
             raise TypeError(f"intervals are of numbers, and this is about {_kind(prediction)}: ask for sets")
         low, high, scale = _ends(prediction, self.level)
-        out = self._thresholds(prediction, groups) * scale
+        out = self._thresholds(len(prediction), groups).to(scale.device) * scale
         middle = (low + high) / 2  # where a negative threshold would put the lower end above the upper one
         low, high = torch.minimum(low - out, middle), torch.maximum(high + out, middle)
         if isinstance(prediction, PositiveReals):
             low, high = low.exp(), high.exp()
         elif isinstance(prediction, Counts):
-            low, high = low.ceil().clamp(min=0).minimum(middle.floor()), high.floor()
+            slack = 1e-9 * (1 + high.abs())  # an end that is a count, but for rounding, is that count
+            low, high = (low - slack).ceil().clamp(min=0).minimum(middle.floor()), (high + slack).floor()
         return low.to(prediction.mean.dtype), high.to(prediction.mean.dtype)
 
-    def _thresholds(self, prediction: Prediction, groups: Any) -> Tensor:
-        """The threshold of every target, ``[B, ...]``, or ``[1, ...]`` without groups."""
-        found = self.thresholds.to(prediction.total.device)
+    def _thresholds(self, count: int, groups: Any) -> Tensor:
+        """The threshold of every target of ``count`` examples, ``[B, ...]``, or ``[1, ...]`` without groups."""
         if not self.groups:
             if groups is not None:
                 raise ValueError("groups must be left out: calibration had none; conformalize(held, groups=...)")
-            return found
+            return self.thresholds
         if groups is None:
             raise ValueError(f"groups must name the group of each example, as in calibration: {_shown(self.groups)}")
-        given, index = _labels(groups, len(prediction)), {name: place for place, name in enumerate(self.groups)}
+        given, index = _labels(groups, count), {name: place for place, name in enumerate(self.groups)}
         for name in given:
             if name not in index:
                 raise ValueError(
                     f"group {name!r} has no examples in the calibration set, and nothing can be promised for it: the "
                     f"groups are {_shown(self.groups)}; hold out some of it, or leave groups out"
                 )
-        return found[torch.tensor([index[name] for name in given], device=found.device)]
+        return self.thresholds[torch.tensor([index[name] for name in given], device=self.thresholds.device)]
 
     @property
     def says(self) -> str:
