@@ -21,7 +21,7 @@ KINDS = {
     "dropout": (MCDropout(), Dropout),
     "mixture": (Ensemble(2), Mixture),
 }
-SPLITS, CALIBRATED, POOL, LEVEL = 200, 80, 1500, 0.9
+SPLITS, CALIBRATED, POOL, LEVEL = 200, 80, 800, 0.9
 RATE = 1e-4  # that a bar of this file fails by chance
 
 
