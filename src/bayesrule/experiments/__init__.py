@@ -37,6 +37,7 @@ from bayesrule.experiments.mean_field import (
     collapse,
     langevin_hmc,
     limit_functional,
+    temperature_cifar,
     temperature_mnist,
 )
 from bayesrule.experiments.penalties import penalty_table, prior_gallery
@@ -82,6 +83,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "sequential-bayes": sequential_bayes.run,
     "sgd-landscape": sgd_landscape.run,
     "sigma-pull": sigma_pull.run,
+    "temperature-cifar": temperature_cifar.run,
     "temperature-mnist": temperature_mnist.run,
     "toy-lifelong": toy_lifelong.run,
 }
