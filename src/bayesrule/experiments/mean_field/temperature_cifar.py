@@ -160,7 +160,8 @@ def _notes(asked: Fit) -> tuple[str, ...]:
     return (
         f"Cut: {asked.examples} of 50 000 pictures, of 16 × 16 pixels, the means of 2 × 2, and {TESTED} of 10 000 to "
         f"test on; {asked.epochs} epochs where the authors train 200; no augmentation where they crop and flip; one "
-        f"seed, {len(TAUS[True])} of their eleven τ. Accuracies are below theirs for these reasons, and only the shape of the curve is compared.",
+        f"seed, {len(TAUS[True])} of their eleven τ. Accuracies are below theirs for these reasons, and only the "
+        "shape of the curve is compared.",
         "The same ResNet-20, w = 270 906; its BatchNorm has no weights of its own, where theirs has, outside of q.",
         f"The rate of {BBB.name} is its default; predictions average over {SAMPLES} networks. NLL is the authors': "
         "E_q of the cross entropy.",
