@@ -10,7 +10,8 @@ training rows of split 0 of four UCI sets, which are held out. ``uci``: the mean
 splits of these sets, of 8 microcanonical chains over heteroscedastic networks of 2 × 16 units, and the processor's
 seconds that fit and prediction took. ``more``: minus that of standardised targets, on five random splits of airfoil
 and bike sharing with a fifth of the rows to test. Finished fits are kept in ``--cache``. ``cost``: the time of HMC's
-transitions over that of as many bare gradients, and of a step of 8 chains over that of one, both in turns.
+transitions over that of as many bare gradients, and of a step of 8 chains over that of one, both in turns; and what
+gradients of networks that are too large for one batch cost by `torch.vmap` and in processes.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from bayesrule import jobs
 from bayesrule.experiments.base import fingerprint
 from bayesrule.files import write_atomically
 from bayesrule.methods import HMC, MCLMC, Noise, Plan
+from bayesrule.methods.log_posterior import LogPosterior
 from bayesrule.report import provenance
 
 Table = dict[str, Any]
@@ -196,7 +198,42 @@ def cost(args: argparse.Namespace) -> Table:
         for count, name in ((1, "1 chain"), (8, "8 chains")):
             found[f"hmc over bare gradients, {name}"].append(times[count][0] / times[count][1])
         found["8 chains over 1"].append(times[8][0] / times[1][0])
-    return {name: round(median(ratios), 2) for name, ratios in found.items()}
+    return {name: round(median(ratios), 2) for name, ratios in found.items()} | ways()
+
+
+def ways() -> Table:
+    """Gradients of 4 LeNets on 512 pictures: by `torch.vmap` and in two processes, over one after the other."""
+    generator = torch.Generator().manual_seed(0)
+    data = torch.rand(512, 1, 28, 28, generator=generator), torch.randint(10, (512,), generator=generator)
+    task = br.Task.create(br.models.build({"name": "lenet5", "channels": 1, "side": 28, "outputs": 10}), data)
+    density = LogPosterior(task, 4)
+    rows = density.start(task.model).expand(4, -1)
+    by_vmap = []
+    for _ in range(ROUNDS):
+        times = {}
+        for way in ("loop", "vmap"):
+            density.networks.way = way
+            target = density.of(task.data.all())
+            times[way] = seconds(lambda: target(rows))  # noqa: B023
+        by_vmap.append(times["vmap"] / times["loop"])
+    density.networks.way = "loop"
+    alone = median(seconds(lambda: density.of(task.data.all())(rows)) for _ in range(ROUNDS))
+    together = (in_processes(task, rows, 30) - in_processes(task, rows, 10)) / 20
+    return {
+        "4 LeNets: vmap over one after the other": round(median(by_vmap), 2),
+        "4 LeNets: two processes over one after the other, of all processors": round(together / alone, 2),
+    }
+
+
+def in_processes(task: br.Task, rows: Tensor, count: int) -> float:
+    """Processor's seconds of so many gradients and of the start of two processes, in all of them."""
+    before = sum(os.times()[:4])
+    density = LogPosterior(task, len(rows), workers=2)
+    target = density.of(task.data.all())
+    for _ in range(count):
+        target(rows)
+    del density, target  # which ends the processes: only then do their times count
+    return sum(os.times()[:4]) - before
 
 
 def stepping(task: br.Task, batch: Any, chains: int) -> tuple[Callable[[], object], Callable[[], object]]:

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bayesrule import modules
-from bayesrule.data import Arrays, Batch
+from bayesrule import modules, processes
+from bayesrule.data import Arrays, Batch, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import soundness
@@ -49,6 +49,7 @@ class Sampler(Method):
     kept of every chain. ``thin``: transitions from one draw to the next. ``warm_up``: draws before the first one that
     is kept, while steps are tuned. ``warm_start``: ``"map"`` trains the networks before chains start from them,
     ``"none"`` does not. ``training``: how long, in steps of the loop. ``lr``: Adam's learning rate in it.
+    ``processes``: how many share the chains of a network that is too large to be run as one batch, to the same draws.
     """
 
     weighs: ClassVar[bool] = True
@@ -61,9 +62,11 @@ class Sampler(Method):
     warm_start: str = "map"
     training: int = 25
     lr: float = 1e-2
+    processes: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("chains", 1), ("draws", 1), ("thin", 1), ("warm_up", 0), ("training", 1)):
+        counts = {"chains": 1, "draws": 1, "thin": 1, "warm_up": 0, "training": 1, "processes": 1}
+        for name, least in counts.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
@@ -140,7 +143,8 @@ class SamplingLearner(Learner):
         self.method, self.task, self.plan, self.noise = method, task, plan, noise
         _check_dtype(method, task)
         _check_memory(method, task)
-        self.density = LogPosterior(task, method.chains)
+        _check_processes(method, task)
+        self.density = LogPosterior(task, method.chains, min(method.processes, method.chains))
         if self.density.total < 2:
             raise ValueError(f"{method.name} needs two weights or more, and the model has one: take method 'laplace'")
         self.kernel = method.kernel()
@@ -359,7 +363,7 @@ class SamplingLearner(Learner):
         found: dict[str, Any] = {
             "chains": self.method.chains,
             "draws": len(self.draws),
-            "way": self.density.way,
+            "way": self.density.networks.way,
             "r_hat": _number(r_hat(values)),
             "ess": _number(ess_bulk(values)),
         }
@@ -446,9 +450,29 @@ def _check_memory(method: Sampler, task: Task) -> None:
     numbers = sum(p.numel() for p in task.parameters().values())
     each = numbers * modules.dtype_of(task.model).itemsize
     need = method.chains * (AT_WORK + method.draws) * each
+    if method.processes > 1 and isinstance(task.data, Arrays):  # of which each has its own
+        parts = [part for _, part in inputs.named(task.data.x)]
+        need += method.processes * sum(part.nbytes for part in (*parts, task.data.y))
     if need > MOST:
         raise MemoryError(
             f"{method.name} keeps {method.draws} draws of {method.chains} chains of {numbers:,} weights, and "
             f"{AT_WORK} copies of the chains to work with, which takes {need / 2**30:.1f} GiB, over the limit of "
             f"{MOST / 2**30:.0f} GiB: give fewer draws or chains, freeze layers, or take method 'ensemble' or 'swag'"
+            f"{', or fewer processes, each of which has the data' if method.processes > 1 else ''}"
+        )
+
+
+def _check_processes(method: Sampler, task: Task) -> None:
+    """Refuse processes of its own where there are several already, or where one device does all the work."""
+    if method.processes == 1:
+        return
+    if processes.count() > 1:
+        raise ValueError(
+            f"processes must be 1 under torchrun, not {method.processes}: its {processes.count()} processes share the "
+            "data already"
+        )
+    if task.device.type != "cpu":
+        raise ValueError(
+            f"processes must be 1 on device {task.device}, not {method.processes}: they would share it, and only "
+            "those of a CPU have cores of their own"
         )
