@@ -3,15 +3,18 @@
     BAYESRULE_DATA=data python benchmarks/samplers.py settings --out docs/results
     BAYESRULE_DATA=data python benchmarks/samplers.py uci --out docs/results
     BAYESRULE_DATA=data python benchmarks/samplers.py more --out docs/results
+    BAYESRULE_DATA=data python benchmarks/samplers.py beside --splits 3 --out docs/results
     python benchmarks/samplers.py cost --out docs/results
 
-``settings``: how long networks are trained before chains start, chosen by the log-likelihood of a tenth of the
-training rows of split 0 of four UCI sets, which are held out. ``uci``: the mean test log-likelihood on the standard
-splits of these sets, of 8 microcanonical chains over heteroscedastic networks of 2 × 16 units, and the processor's
-seconds that fit and prediction took. ``more``: minus that of standardised targets, on five random splits of airfoil
-and bike sharing with a fifth of the rows to test. Finished fits are kept in ``--cache``. ``cost``: the time of HMC's
-transitions over that of as many bare gradients, and of a step of 8 chains over that of one, both in turns; and what
-gradients of networks that are too large for one batch cost by `torch.vmap` and in processes.
+``settings``: whether networks tell the logarithm of the variance or of the deviation, chosen by the log-likelihood of
+tenths of the training rows of split 0 of four UCI sets, which are held out. ``uci``: the mean test log-likelihood on
+the standard splits of these sets, of 8 microcanonical chains over heteroscedastic networks of 2 × 16 units, and the
+processor's seconds that fit and prediction took. ``more``: minus that of standardised targets, on five random splits of
+airfoil and bike sharing with a fifth of the rows to test. ``beside``: ``uci`` and, split by split in the same run,
+``bde`` of scikit-learn-contrib on JAX, which ``pip install sklearn-contrib-bde`` brings. Finished fits are kept in
+``--cache``. ``cost``: the time of HMC's transitions over that of as many bare gradients, and of a step of 8 chains over
+that of one, both in turns; and what gradients of networks that are too large for one batch cost by `torch.vmap` and in
+processes.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
@@ -37,6 +40,7 @@ import bayesrule as br
 from bayesrule import jobs
 from bayesrule.experiments.base import fingerprint
 from bayesrule.files import write_atomically
+from bayesrule.likelihoods import Heteroscedastic
 from bayesrule.methods import HMC, MCLMC, Noise, Plan
 from bayesrule.methods.log_posterior import LogPosterior
 from bayesrule.report import provenance
@@ -45,9 +49,22 @@ Table = dict[str, Any]
 Rows = tuple[Tensor, Tensor]
 SETS = {"yacht": 20, "energy": 20, "boston": 20, "concrete": 20}
 MORE = {"airfoil": 5, "bikesharing": 5}
-TRAININGS = (10, 20, 40, 80)
+HEADS = {"log-variance": Heteroscedastic(), "log-deviation": Heteroscedastic(deviation=True)}
+HEAD = "log-deviation"
+TENTHS = 2  # of the training rows, held out one after the other
 SHOWN = 1000  # test rows at most, by which mixing is told
 METHOD = MCLMC(chains=8, draws=50, thin=85, warm_up=30, training=20)
+BDE = {  # its example's lengths of training; sizes of the chains as for the figures that it is known by
+    "n_members": 8,
+    "hidden_layers": [16, 16],
+    "epochs": 1000,
+    "patience": 20,
+    "validation_split": 0.15,
+    "warmup_steps": 2000,
+    "n_samples": 400,
+    "n_thinning": 10,
+    "seed": 0,
+}
 ROUNDS = 7
 
 
@@ -60,20 +77,26 @@ class Split:
 
     def key(self) -> dict[str, Any]:
         """All that decides what it gives."""
-        return {**jobs.plain(self), "method": repr(METHOD), "fingerprint": fingerprint(f"uci/{self.data}", None)}
+        own = {**jobs.plain(self), "method": repr(METHOD), "head": HEAD}
+        return own | {"fingerprint": fingerprint(f"uci/{self.data}", None)}
+
+    def key_of_both(self) -> dict[str, Any]:
+        """The same with the other library's settings."""
+        return self.key() | {"bde": repr(BDE)}
 
     def key_of_more(self) -> dict[str, Any]:
         """The same for a set without standard splits."""
         digest = hashlib.sha256(more_file(self.data).read_bytes()).hexdigest()
-        return {**jobs.plain(self), "method": repr(METHOD), "fingerprint": digest}
+        return {**jobs.plain(self), "method": repr(METHOD), "head": HEAD, "fingerprint": digest}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A length of training, tried on one set."""
+    """What the second output of networks is, tried on one set with a tenth of its rows held out."""
 
     data: str
-    training: int
+    head: str
+    tenth: int
 
     def key(self) -> dict[str, Any]:
         """All that decides what it gives."""
@@ -81,19 +104,19 @@ class Choice:
 
 
 def network(inputs: int) -> nn.Module:
-    """2 × 16 units, a mean and a log-variance."""
+    """2 × 16 units, a mean and the logarithm of the noise."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(inputs, 16), nn.SiLU(), nn.Linear(16, 16), nn.SiLU(), nn.Linear(16, 2))
 
 
-def scored(train: Rows, test: Rows, method: MCLMC) -> Table:
+def scored(train: Rows, test: Rows, head: str = HEAD) -> Table:
     """Log-likelihood of the test rows in the units of y and of standardised y, seconds, and whether chains mixed."""
     data = br.data.standardize(train)
     began = time.process_time()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "chains have not mixed")
-        posterior = br.fit(network(train[0].shape[1]), data, method, "heteroscedastic", prior=1.0)
-    prediction = posterior.predict(test[0], samples=method.chains * method.draws)
+        posterior = br.fit(network(train[0].shape[1]), data, METHOD, HEADS[head], prior=1.0)
+    prediction = posterior.predict(test[0], samples=METHOD.chains * METHOD.draws)
     found = float(prediction.log_prob(test[1]).mean())
     took = time.process_time() - began
     mixing = br.evaluate.chains(posterior, test[0][:SHOWN])
@@ -106,7 +129,33 @@ def sampled(asked: Split) -> Table:
     """One split of a UCI set."""
     split = br.data.load_set(f"uci/{asked.data}", split=asked.split)
     assert split.train is not None
-    return scored(split.train, split.test, METHOD)
+    return scored(split.train, split.test)
+
+
+def sampled_by_both(asked: Split) -> Table:
+    """One split of a UCI set, by this library and by bde."""
+    split = br.data.load_set(f"uci/{asked.data}", split=asked.split)
+    assert split.train is not None
+    return {"bayesrule": scored(split.train, split.test), "bde": scored_by_bde(split.train, split.test)}
+
+
+def scored_by_bde(train: Rows, test: Rows) -> Table:
+    """Log-likelihood of the test rows under the mixture of all its networks, and seconds of all its threads."""
+    from bde import BdeRegressor  # type: ignore[import-not-found]
+
+    (x, y), (new, wanted) = train, test
+    centre, spread = x.mean(0), x.std(0, correction=0).clamp_min(1e-12)
+    middle, unit = y.mean(), y.std(correction=0)
+    began = time.process_time()
+    regressor = BdeRegressor(**BDE)
+    regressor.fit(((x - centre) / spread).numpy(), ((y - middle) / unit).numpy())
+    raw = regressor.predict(((new - centre) / spread).numpy(), raw=True)
+    outputs = torch.from_numpy(np.array(raw)).double().flatten(0, 1)  # networks, rows, mean and raw scale
+    deviation = nn.functional.softplus(outputs[..., 1]) + 1e-6
+    log_probs = torch.distributions.Normal(outputs[..., 0], deviation).log_prob((wanted - middle) / unit)
+    scaled = float((log_probs.logsumexp(0) - math.log(len(outputs))).mean())
+    took = time.process_time() - began
+    return {"log-likelihood": scaled - math.log(float(unit)), "standardised": scaled, "processor": took}
 
 
 def sampled_at_random(asked: Split) -> Table:
@@ -115,17 +164,19 @@ def sampled_at_random(asked: Split) -> Table:
     order = torch.randperm(len(table), generator=torch.Generator().manual_seed(asked.split))
     rows = table[order]
     count = round(0.8 * len(rows))
-    return scored((rows[:count, :-1], rows[:count, -1]), (rows[count:, :-1], rows[count:, -1]), METHOD)
+    return scored((rows[:count, :-1], rows[:count, -1]), (rows[count:, :-1], rows[count:, -1]))
 
 
 def tried(asked: Choice) -> Table:
-    """A length of training, by a tenth of the training rows of split 0."""
+    """One head, by a tenth of the training rows of split 0."""
     split = br.data.load_set(f"uci/{asked.data}", split=0)
     assert split.train is not None
     x, y = split.train
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
-    held, seen = order[: len(y) // 10], order[len(y) // 10 :]
-    return scored((x[seen], y[seen]), (x[held], y[held]), replace(METHOD, training=asked.training))
+    parts = list(order.split(len(y) // 10))
+    held = parts.pop(asked.tenth)
+    seen = torch.cat(parts)
+    return scored((x[seen], y[seen]), (x[held], y[held]), asked.head)
 
 
 def more_file(name: str) -> Path:
@@ -134,15 +185,17 @@ def more_file(name: str) -> Path:
 
 
 def settings(args: argparse.Namespace) -> Table:
-    """The log-likelihood of held-out rows by length of training, and its mean over the sets."""
-    asked = [Choice(name, training) for training in TRAININGS for name in SETS]
+    """The log-likelihood of held-out rows by head, and its mean over the sets."""
+    asked = [Choice(name, head, tenth) for tenth in range(TENTHS) for head in HEADS for name in SETS]
     answers = jobs.run(tried, asked, cache=args.cache, tell=print, key=Choice.key)
     scores = {question: answer["standardised"] for question, answer in zip(asked, answers, strict=True)}
-    found: Table = {"method": repr(METHOD)}
-    for training in TRAININGS:
-        own = {name: round(scores[Choice(name, training)], 3) for name in SETS}
-        found[f"training {training}"] = own | {"mean": round(mean(own.values()), 3)}
-    best = max(TRAININGS, key=lambda training: float(found[f"training {training}"]["mean"]))
+    found: Table = {"method": repr(METHOD), "tenths": TENTHS}
+    for head in HEADS:
+        own = {}
+        for name in SETS:
+            own[name] = round(mean(scores[Choice(name, head, tenth)] for tenth in range(TENTHS)), 3)
+        found[head] = own | {"mean": round(mean(own.values()), 3)}
+    best = max(HEADS, key=lambda head: float(found[head]["mean"]))
     return found | {"chosen": best}
 
 
@@ -152,6 +205,18 @@ def uci(args: argparse.Namespace) -> Table:
     asked = [Split(name, split) for name in names for split in range(min(SETS[name], args.splits))]
     answers = jobs.run(sampled, asked, cache=args.cache, tell=print, key=Split.key)
     return summary(asked, answers, "log-likelihood", 1.0)
+
+
+def beside(args: argparse.Namespace) -> Table:
+    """Both libraries, split by split."""
+    names = args.sets.split(",") if args.sets else list(SETS)
+    asked = [Split(name, split) for name in names for split in range(min(SETS[name], args.splits))]
+    answers = jobs.run(sampled_by_both, asked, cache=args.cache, tell=print, key=Split.key_of_both)
+    found: Table = {}
+    for library in ("bayesrule", "bde"):
+        own = summary(asked, [answer[library] for answer in answers], "log-likelihood", 1.0)
+        found[library] = own | {"method": repr(METHOD) if library == "bayesrule" else repr(BDE)}
+    return found
 
 
 def more(args: argparse.Namespace) -> Table:
@@ -164,7 +229,7 @@ def more(args: argparse.Namespace) -> Table:
 
 def summary(asked: Sequence[Split], answers: Sequence[Table], score: str, sign: float) -> Table:
     """Means over the splits of each set."""
-    found: Table = {"method": repr(METHOD)}
+    found: Table = {"method": repr(METHOD), "head": HEAD}
     for name in dict.fromkeys(question.data for question in asked):
         own = [answer for question, answer in zip(asked, answers, strict=True) if question.data == name]
         scores = [sign * answer[score] for answer in own]
@@ -174,12 +239,17 @@ def summary(asked: Sequence[Split], answers: Sequence[Table], score: str, sign: 
             "splits": len(scores),
             "processor seconds": round(mean(answer["processor"] for answer in own), 1),
             "most processor seconds": round(max(answer["processor"] for answer in own), 1),
-            "worst R̂ of predictions, median over splits": round(median(answer["r_hat"] for answer in own), 2),
+            **_worst([answer["r_hat"] for answer in own if "r_hat" in answer]),
             "lowest split": round(min(scores), 2),
             "highest split": round(max(scores), 2),
             "runs": own,
         }
     return found
+
+
+def _worst(r_hats: Sequence[float]) -> Table:
+    """Of chains that were looked at."""
+    return {"worst R̂ of predictions, median over splits": round(median(r_hats), 2)} if r_hats else {}
 
 
 def cost(args: argparse.Namespace) -> Table:
@@ -270,11 +340,11 @@ def seconds(call: Callable[[], object]) -> float:
 def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    tables = {"settings": settings, "uci": uci, "more": more, "cost": cost}
+    tables = {"settings": settings, "uci": uci, "more": more, "beside": beside, "cost": cost}
     parser.add_argument("table", choices=tables)
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     parser.add_argument("--cache", type=Path, default=Path("results/samplers"))
-    parser.add_argument("--sets", help="of 'uci' or 'more', with commas; all without")
+    parser.add_argument("--sets", help="of 'uci', 'more' or 'beside', with commas; all without")
     parser.add_argument("--splits", type=int, default=20, help="of each set, at most")
     args = parser.parse_args()
     torch.set_num_threads(1)
