@@ -1,9 +1,9 @@
 """Kernels on densities whose moments are known: exactly, or with the bias that theory gives for their step.
 
-Errors of means and second moments are z-scores with standard errors between 160 independent chains; all 65 of them must
-be below 4. By Student's t with 159 degrees of freedom and Bonferroni's bound a right sampler fails that in at most 0.63 %
-of runs; exact draws in the place of chains failed it in 0.5 % of 2000 runs. Of six samplers and three seeds each one
-or more would fail in at most 11 % of new streams of random numbers, which are fixed here.
+Errors of means and second moments are z-scores with standard errors between 160 independent chains; all 65 of them
+must be below 4. By Student's t with 159 degrees of freedom and Bonferroni's bound a right sampler fails that in at most
+0.63 % of runs; exact draws in the place of chains failed it in 0.5 % of 2000 runs. Of six samplers and three seeds each
+one or more would fail in at most 11 % of new streams of random numbers, which are fixed here.
 """
 
 import math
