@@ -51,7 +51,7 @@ SETS = {"yacht": 20, "energy": 20, "boston": 20, "concrete": 20}
 MORE = {"airfoil": 5, "bikesharing": 5}
 HEADS = {"log-variance": Heteroscedastic(), "log-deviation": Heteroscedastic(deviation=True)}
 HEAD = "log-deviation"
-TENTHS = 2  # of the training rows, held out one after the other
+TENTHS = 1  # of the training rows, held out one after the other
 SHOWN = 1000  # test rows at most, by which mixing is told
 METHOD = MCLMC(chains=8, draws=50, thin=85, warm_up=30, training=20)
 BDE = {  # its example's lengths of training; sizes of the chains as for the figures that it is known by
