@@ -263,6 +263,28 @@ def test_the_data_of_processes_count_as_memory(monkeypatch):
         HMC(**few, processes=2000).start(task, Plan(1, 1, 1), Noise.on(task.device))
 
 
+def test_memory_is_asked_before_the_prior_is_settled(monkeypatch):
+    def settle(*args, **kwargs):
+        raise AssertionError
+
+    monkeypatch.setattr("bayesrule.training.belief.settle", settle)
+    with pytest.raises(MemoryError, match="keeps 5000 draws of 8 chains"):
+        br.fit(br.models.mlp(4, 3, hidden=(100, 400)), classes(), HMC(chains=8, draws=5000))
+
+
+@pytest.mark.parametrize(("step", "shorter"), [(1e6, 1e5), (5.0, None)])
+def test_a_step_that_the_energy_does_not_survive_is_refused_with_one_to_try(step, shorter):
+    method = MCLMC(chains=2, draws=4, warm_up=2, training=3, thin=5, step=step)
+    with pytest.raises(Diverged, match=r"steps of mclmc went beyond all bounds at step=.*: try step=") as refused:
+        br.fit(mlp(), classes(), method, prior=1.0)
+    tried = float(str(refused.value).rpartition("=")[2])
+    if shorter is not None:
+        assert tried == shorter
+        return
+    posterior = br.fit(mlp(), classes(), replace(method, step=tried), prior=1.0)
+    assert max(posterior.info["diagnostics"]["energy_variance"]) < 10
+
+
 def test_weights_of_examples_count_as_repetitions():
     x, y = table()
     times = torch.arange(len(y)) % 3

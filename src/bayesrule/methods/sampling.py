@@ -38,6 +38,7 @@ AT_WORK = 12  # copies of all chains that a transition and its tuning have in me
 JUDGES = 1000  # examples that stand for all in the log posterior of draws by mini-batches
 APART = 1.1  # R̂ from which on it is worth a warning
 HALVINGS, TRIED = 20, 0.6  # of a step that is too long, and the acceptance that ends them
+WILD, TAME = 10.0, 0.1  # variances of the energy for each weight that say nothing of a density, and that do
 ACCEPTED = 0.1  # share of accepted proposals below which a chain says nothing
 
 
@@ -110,7 +111,11 @@ class Sampler(Method):
         return total if self.full_batch else math.ceil(total / steps)
 
     def needs(self, task: Task, epochs: int) -> Needs:
-        """No held-out data: what is unknown of the likelihood is sampled with the weights."""
+        """No held-out data: what is unknown of the likelihood is sampled with the weights.
+
+        What cannot be sampled is refused here, before the prior's width is settled, which takes a while.
+        """
+        _check(self, task)
         work = 1
         if self.full_batch:
             work = max(1, round(self.thin * self.kernel().gradients))
@@ -141,9 +146,7 @@ class SamplingLearner(Learner):
 
     def __init__(self, method: Sampler, task: Task, plan: Plan, noise: Noise) -> None:
         self.method, self.task, self.plan, self.noise = method, task, plan, noise
-        _check_dtype(method, task)
-        _check_memory(method, task)
-        _check_processes(method, task)
+        _check(method, task)
         self.density = LogPosterior(task, method.chains, min(method.processes, method.chains))
         if self.density.total < 2:
             raise ValueError(f"{method.name} needs two weights or more, and the model has one: take method 'laplace'")
@@ -290,6 +293,7 @@ class SamplingLearner(Learner):
             )
         found = self._diagnostics(values)
         self._check_accepted(found)
+        self._check_energy(found)
         worst = found["r_hat"]
         if worst is not None and worst > APART:
             warnings.warn(
@@ -315,6 +319,24 @@ class SamplingLearner(Learner):
                 f"{rate} at {name}={value:g}, so that its chains stand still: try {name}={self._shorter(value):.2g}"
             )
         warnings.warn(f"{rate}: its chains stand still; give a longer warm_up, or a {name}", stacklevel=8)
+
+    def _check_energy(self, found: dict[str, Any]) -> None:
+        """Refuse a step of the user's own, without a test, that the energy does not survive, with one to try.
+
+        Its squared error grows like the sixth power of the step, as long as steps do not lead to infinity.
+        """
+        variances, (name, value) = found.get("energy_variance"), self.method.rate()
+        if variances is None or value is None:
+            return
+        variance, diverged = sum(variances) / len(variances), sum(found["divergences"])
+        if variance <= WILD and diverged <= ACCEPTED * self.tally.count * len(variances):
+            return
+        factor = 0.1 if diverged else (TAME / variance) ** (1 / 6)
+        raise FloatingPointError(
+            f"{diverged} steps of {self.method.name} went beyond all bounds at {name}={value:g}, and the energy of the "
+            f"others changed by {variance:.2g} in the mean square for each weight, so that its draws are of another "
+            f"density: try {name}={factor * value:.2g}"
+        )
 
     def _shorter(self, step: float) -> float:
         """A step that is accepted from where the chains stand, found by halving."""
@@ -434,6 +456,13 @@ def _judges(task: Task) -> Batch:
     if isinstance(task.data, Arrays):
         return some_of(task, JUDGES)
     return next(task.ordered(JUDGES))
+
+
+def _check(method: Sampler, task: Task) -> None:
+    """Refuse what cannot be sampled, or not on this machine."""
+    _check_dtype(method, task)
+    _check_memory(method, task)
+    _check_processes(method, task)
 
 
 def _check_dtype(method: Sampler, task: Task) -> None:
