@@ -50,7 +50,6 @@ Rows = tuple[Tensor, Tensor]
 SETS = {"yacht": 20, "energy": 20, "boston": 20, "concrete": 20}
 MORE = {"airfoil": 5, "bikesharing": 5}
 HEADS = {"log-variance": Heteroscedastic(), "log-deviation": Heteroscedastic(deviation=True)}
-HEAD = "log-deviation"
 TENTHS = 1  # of the training rows, held out one after the other
 SHOWN = 1000  # test rows at most, by which mixing is told
 METHOD = MCLMC(chains=8, draws=50, thin=85, warm_up=30, training=20)
@@ -70,15 +69,15 @@ ROUNDS = 7
 
 @dataclass(frozen=True)
 class Split:
-    """One split of one set."""
+    """One split of one set, and what the second output of networks is."""
 
     data: str
     split: int
+    head: str
 
     def key(self) -> dict[str, Any]:
         """All that decides what it gives."""
-        own = {**jobs.plain(self), "method": repr(METHOD), "head": HEAD}
-        return own | {"fingerprint": fingerprint(f"uci/{self.data}", None)}
+        return {**jobs.plain(self), "method": repr(METHOD), "fingerprint": fingerprint(f"uci/{self.data}", None)}
 
     def key_of_both(self) -> dict[str, Any]:
         """The same with the other library's settings."""
@@ -87,7 +86,7 @@ class Split:
     def key_of_more(self) -> dict[str, Any]:
         """The same for a set without standard splits."""
         digest = hashlib.sha256(more_file(self.data).read_bytes()).hexdigest()
-        return {**jobs.plain(self), "method": repr(METHOD), "head": HEAD, "fingerprint": digest}
+        return {**jobs.plain(self), "method": repr(METHOD), "fingerprint": digest}
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def network(inputs: int) -> nn.Module:
     return nn.Sequential(nn.Linear(inputs, 16), nn.SiLU(), nn.Linear(16, 16), nn.SiLU(), nn.Linear(16, 2))
 
 
-def scored(train: Rows, test: Rows, head: str = HEAD) -> Table:
+def scored(train: Rows, test: Rows, head: str) -> Table:
     """Log-likelihood of the test rows in the units of y and of standardised y, seconds, and whether chains mixed."""
     data = br.data.standardize(train)
     began = time.process_time()
@@ -129,14 +128,14 @@ def sampled(asked: Split) -> Table:
     """One split of a UCI set."""
     split = br.data.load_set(f"uci/{asked.data}", split=asked.split)
     assert split.train is not None
-    return scored(split.train, split.test)
+    return scored(split.train, split.test, asked.head)
 
 
 def sampled_by_both(asked: Split) -> Table:
     """One split of a UCI set, by this library and by bde."""
     split = br.data.load_set(f"uci/{asked.data}", split=asked.split)
     assert split.train is not None
-    return {"bayesrule": scored(split.train, split.test), "bde": scored_by_bde(split.train, split.test)}
+    return {"bayesrule": scored(split.train, split.test, asked.head), "bde": scored_by_bde(split.train, split.test)}
 
 
 def scored_by_bde(train: Rows, test: Rows) -> Table:
@@ -164,7 +163,7 @@ def sampled_at_random(asked: Split) -> Table:
     order = torch.randperm(len(table), generator=torch.Generator().manual_seed(asked.split))
     rows = table[order]
     count = round(0.8 * len(rows))
-    return scored((rows[:count, :-1], rows[:count, -1]), (rows[count:, :-1], rows[count:, -1]))
+    return scored((rows[:count, :-1], rows[:count, -1]), (rows[count:, :-1], rows[count:, -1]), asked.head)
 
 
 def tried(asked: Choice) -> Table:
@@ -202,7 +201,7 @@ def settings(args: argparse.Namespace) -> Table:
 def uci(args: argparse.Namespace) -> Table:
     """All standard splits."""
     names = args.sets.split(",") if args.sets else list(SETS)
-    asked = [Split(name, split) for name in names for split in range(min(SETS[name], args.splits))]
+    asked = [Split(name, split, args.head) for name in names for split in range(min(SETS[name], args.splits))]
     answers = jobs.run(sampled, asked, cache=args.cache, tell=print, key=Split.key)
     return summary(asked, answers, "log-likelihood", 1.0)
 
@@ -210,7 +209,7 @@ def uci(args: argparse.Namespace) -> Table:
 def beside(args: argparse.Namespace) -> Table:
     """Both libraries, split by split."""
     names = args.sets.split(",") if args.sets else list(SETS)
-    asked = [Split(name, split) for name in names for split in range(min(SETS[name], args.splits))]
+    asked = [Split(name, split, args.head) for name in names for split in range(min(SETS[name], args.splits))]
     answers = jobs.run(sampled_by_both, asked, cache=args.cache, tell=print, key=Split.key_of_both)
     found: Table = {}
     for library in ("bayesrule", "bde"):
@@ -222,14 +221,14 @@ def beside(args: argparse.Namespace) -> Table:
 def more(args: argparse.Namespace) -> Table:
     """Five random splits of each set."""
     names = args.sets.split(",") if args.sets else list(MORE)
-    asked = [Split(name, split) for name in names for split in range(min(MORE[name], args.splits))]
+    asked = [Split(name, split, args.head) for name in names for split in range(min(MORE[name], args.splits))]
     answers = jobs.run(sampled_at_random, asked, cache=args.cache, tell=print, key=Split.key_of_more)
     return summary(asked, answers, "standardised", -1.0)
 
 
 def summary(asked: Sequence[Split], answers: Sequence[Table], score: str, sign: float) -> Table:
     """Means over the splits of each set."""
-    found: Table = {"method": repr(METHOD), "head": HEAD}
+    found: Table = {"method": repr(METHOD), "head": asked[0].head}
     for name in dict.fromkeys(question.data for question in asked):
         own = [answer for question, answer in zip(asked, answers, strict=True) if question.data == name]
         scores = [sign * answer[score] for answer in own]
@@ -345,6 +344,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results"))
     parser.add_argument("--cache", type=Path, default=Path("results/samplers"))
     parser.add_argument("--sets", help="of 'uci', 'more' or 'beside', with commas; all without")
+    parser.add_argument("--head", choices=HEADS, default="log-deviation", help="what networks tell of the noise")
     parser.add_argument("--splits", type=int, default=20, help="of each set, at most")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -354,6 +354,8 @@ def main() -> None:
         command = f"BAYESRULE_DATA=data {command}"
     if args.sets:
         command += f" --sets {args.sets}"
+    if args.head != "log-deviation":
+        command += f" --head {args.head}"
     if args.splits < 20:
         command += f" --splits {args.splits}"
     result = provenance(command, seed=0) | {"threads": 1, "results": found}
