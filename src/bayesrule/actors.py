@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pickle import PicklingError
 from threading import Thread
 from typing import Any, NoReturn
 
@@ -41,7 +42,13 @@ class Actors:
         for _ in range(count):
             here, there = context.Pipe()
             process = context.Process(target=_serve, args=(there, make, given, threads), daemon=True)
-            process.start()
+            try:
+                process.start()
+            except (AttributeError, TypeError, PicklingError) as error:
+                raise TypeError(
+                    f"what another process works on must be known by the name of a module, which is not so here: "
+                    f"{error}. Define it in a file that can be imported, or use one process"
+                ) from error
             there.close()
             processes.append(process)
             self._pipes.append(here)

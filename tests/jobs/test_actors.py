@@ -21,6 +21,13 @@ def test_actors_keep_what_they_are_told_and_answer_in_order():
         actors.tell("append", 4)
 
 
+def test_what_another_process_cannot_know_is_refused():
+    before = set(multiprocessing.active_children())
+    with pytest.raises(TypeError, match=r"must be known by the name of a module, .* or use one process"):
+        Actors(lambda: [], (), count=1)
+    assert set(multiprocessing.active_children()) <= before
+
+
 @pytest.mark.slow
 def test_actors_end_with_the_object_that_made_them():
     before = set(multiprocessing.active_children())
