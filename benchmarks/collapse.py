@@ -26,7 +26,7 @@ from bayesrule.files import write_atomically
 from bayesrule.report import provenance
 
 SETS = {"diabetes": 300, "digits": 400}  # with so many examples to learn from
-WIDTHS = (50, 500, 5000)
+WIDTHS = {"diabetes": (50, 500, 5000), "digits": (50, 500)}
 METHODS = ("bbb", "ivon")
 TAUS = (3000.0, 62.5, 1.0)
 SEEDS = (2,)
@@ -94,7 +94,7 @@ def main() -> None:
     torch.set_num_threads(1)
     asked = [
         Fit(data, width, method, tau, seed)
-        for seed in SEEDS for data in SETS for width in WIDTHS for method in METHODS for tau in TAUS
+        for seed in SEEDS for data in SETS for width in WIDTHS[data] for method in METHODS for tau in TAUS
     ]  # fmt: skip
     answers = jobs.run(judged, asked, cache=args.cache, tell=print)
     fits = [jobs.plain(question) | answer for question, answer in zip(asked, answers, strict=True)]
