@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -348,7 +349,9 @@ class Loop:
                 posterior = match(self._known(self.learner.posterior), self.held)
                 history[-1]["val_nll"] = mean_nll(posterior, self.held)
         if self.callbacks:
-            progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, LazyLogs(logs), history)
+            known = partial(self._known, self.learner.posterior)
+            where = self.step, self.plan.steps, epoch, self.plan.epochs
+            progress = Progress(*where, ended, LazyLogs(logs), history, known)
             answers = [callback(progress) for callback in self.callbacks]  # each is called, whatever others answer
             self.stop = self.stop or any(answers)
         if ended and (self.callbacks or self.count > 1):
