@@ -178,19 +178,25 @@ def delete(posterior: Posterior, rows: Any) -> Gaussian:
     known = int(posterior.info.get("n", data.n + 1))
     if data.n >= known:
         raise ValueError(f"rows must be fewer than the {known} that the posterior was fitted to, got {data.n}")
-    model, (x, y) = posterior.at_mean().eval(), data.all()
+    model, (x, y) = _network(posterior), data.all()
     names = list(posterior.mean)
     sites = _sites(posterior, model, data, temperature)
-    centre = modules.flatten(posterior.mean)
+    centre = modules.flatten(posterior.mean).double()
     features = Features(model, names, torch.ones_like(centre), sites.outputs.shape[1])
-    before = posterior.precision * posterior.spread
+    before = posterior.precision.to(torch.float64) * posterior.spread
     structure = "diagonal" if isinstance(before, Diagonal) else "dense"
     check_memory(f"the precision of {len(centre):,} weights, dense,", 3 * _numbers(before), centre, "take ivon")
     given = curvature(model, [(x, y)], posterior.likelihood, structure, tuple(names)).matrix * (1 / temperature)  # type: ignore[arg-type]
     after = _minus(before, given)
     mean = centre - after.solve(features.pull(x, sites.slope)).to(centre)
     info = posterior.info | {"n": known - data.n, "deleted": data.n}
-    changed = {"mean": modules.unflatten(mean, posterior.mean), "precision": to_spec(after * (1 / posterior.spread))}
+    precision = (after * (1 / posterior.spread)).to(posterior.precision.dtype)
+    like = {name: w.double() for name, w in posterior.mean.items()}
+    found = modules.unflatten(mean, like)
+    changed = {
+        "mean": {name: w.to(posterior.mean[name].dtype) for name, w in found.items()},
+        "precision": to_spec(precision),
+    }
     return type(posterior).from_state(posterior.state() | changed, posterior.with_context(info=info).context)
 
 
@@ -220,13 +226,14 @@ def _data(posterior: Posterior, train: Any) -> Data:
     data = as_data(train)
     if data.weight is not None:
         raise ValueError("influence does not know weights of examples: give train=(X, y)")
-    return data.scaled(posterior.context.scaling).to(modules.dtype_of(posterior.context.model))
+    return data.scaled(posterior.context.scaling).to(torch.float64)
 
 
 def _network(posterior: Posterior) -> nn.Module:
-    network = modules.twin(posterior.context.model)
+    """The network that stands for the posterior, in double precision."""
+    network = modules.twin(posterior.context.model, shared=())
     network.load_state_dict(central_state(posterior), strict=False)
-    return network.eval()
+    return network.double().eval()
 
 
 def _sites(posterior: Posterior, model: nn.Module, data: Data, temperature: float) -> Sites:
@@ -237,13 +244,13 @@ def _sites(posterior: Posterior, model: nn.Module, data: Data, temperature: floa
 
 def _own(posterior: Gaussian, data: Data, temperature: float) -> tuple[Sites, Tensor]:
     """The likelihood at the mean's outputs, and J Σ Jᵀ by the posterior's own precision."""
-    model = posterior.at_mean().eval()
+    model = _network(posterior)
     sites = _sites(posterior, model, data, temperature)
     width = sites.outputs.shape[1]
     rows = torch.split(torch.arange(data.n), max(1, BLOCK // width**2))
-    parts = []
+    precision, parts = posterior.precision.to(torch.float64), []
     for part in rows:
-        parts.append(propagate(model, inputs.take(sites.x, part), posterior.precision, list(posterior.mean))[1])
+        parts.append(propagate(model, inputs.take(sites.x, part), precision, list(posterior.mean))[1])
     return sites, torch.cat(parts) / posterior.spread
 
 
@@ -276,9 +283,8 @@ def _without(variance: Tensor, root: Tensor) -> Tensor:
 
 def _shape(posterior: Posterior, data: Data) -> tuple[int, ...]:
     """Of all outputs, as the likelihood knows them."""
-    first = next(data.ordered(1)).x
-    found = outputs(_network(posterior), inputs.to(first, modules.dtype_of(posterior.model), modules.device_of(posterior.model)))
-    return (data.n, *found.shape[1:])
+    first = next(data.ordered(1)).to(modules.device_of(posterior.model))
+    return (data.n, *outputs(_network(posterior), first.x).shape[1:])
 
 
 def _nll(prediction: Prediction, y: Tensor) -> Tensor:
