@@ -11,6 +11,7 @@ memory perturbation Δ = −v g, prediction variance times prediction error (Nic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ from bayesrule.gp.features import Features, outputs
 from bayesrule.gp.network import from_network
 from bayesrule.gp.sites import Sites
 from bayesrule.naming import to_spec
-from bayesrule.posteriors import Gaussian, Posterior, central_state, predict_normal
+from bayesrule.posteriors import Gaussian, Mixture, Posterior, central_state, predict_normal
 from bayesrule.predictions import Prediction
 from bayesrule.priors import Prior
 from bayesrule.structures import Dense, Diagonal, Structure, check_sound
@@ -83,8 +84,9 @@ def influence(
     """Leave-one-out predictions of all training examples, without training again.
 
     Args:
-        posterior: of a Gaussian (laplace, ivon, vogn, swag, bbb) its own covariance is taken. Of one network, or of
-            several, the first is taken as a Gaussian process, see `from_network`.
+        posterior: of a Gaussian (laplace, ivon, vogn, swag, bbb) its own covariance is taken. A network alone (map), or
+            the first of a sampler's, is taken as a Gaussian process, see `from_network`. The members of an ensemble are
+            asked one by one, their predictions pooled, and all else averaged.
         train: what it was fitted to, in the user's units or as ``br.data.standardize`` gave it.
         prior: of a network that is no Gaussian; None: the one that it was fitted under.
         subset: the weights of such a network that are uncertain; None: all up to 4096, else those of the last layer.
@@ -103,7 +105,14 @@ def influence(
     >>> int(found.suspicious[0]), int(found.order[0])
     (4, 4)
     """
-    data, temperature = _data(posterior, train), float(posterior.info.get("temperature", 1.0))
+    if isinstance(posterior, Mixture):
+        options: dict[str, Any] = {"prior": prior, "subset": subset, "first_order": first_order}
+        found = []
+        for component in posterior.components:
+            member = component.with_context(info=posterior.info, likelihood=posterior.likelihood)
+            found.append(influence(member, train, **options, samples=samples, seed=seed))
+        return _pooled(found, as_data(train).raw().y)
+    data, temperature = _data(posterior, train), _temperature(posterior)
     if isinstance(posterior, Gaussian):
         sites, variance = _own(posterior, data, temperature)
         rough = not isinstance(posterior.precision, Dense)
@@ -174,7 +183,7 @@ def delete(posterior: Posterior, rows: Any) -> Gaussian:
             f"rows can be deleted from a Gaussian posterior alone, such as that of laplace or ivon, not from a "
             f"{posterior.kind} one: a set of networks has no natural parameters"
         )
-    data, temperature = _data(posterior, rows), float(posterior.info.get("temperature", 1.0))
+    data, temperature = _data(posterior, rows), _temperature(posterior)
     known = int(posterior.info.get("n", data.n + 1))
     if data.n >= known:
         raise ValueError(f"rows must be fewer than the {known} that the posterior was fitted to, got {data.n}")
@@ -198,6 +207,23 @@ def delete(posterior: Posterior, rows: Any) -> Gaussian:
         "precision": to_spec(precision),
     }
     return type(posterior).from_state(posterior.state() | changed, posterior.with_context(info=info).context)
+
+
+def _pooled(parts: list[Influence], y: Tensor) -> Influence:
+    """Of the members of an ensemble."""
+
+    def mean(name: str) -> Tensor:
+        return torch.stack([getattr(part, name) for part in parts]).mean(0)
+
+    prediction = type(parts[0].prediction).pooled([part.prediction for part in parts])
+    fitted = torch.stack([-part.fitted for part in parts]).logsumexp(0) - math.log(len(parts))
+    averages = [mean(name) for name in ("outputs", "variance", "residual", "deviation", "change")]
+    return Influence(*averages, prediction, _nll(prediction, y), -fitted)
+
+
+def _temperature(posterior: Posterior) -> float:
+    """η, by which the likelihood was tempered."""
+    return float(posterior.info.get("temperature", 1.0))
 
 
 def _numbers(precision: Structure) -> int:
