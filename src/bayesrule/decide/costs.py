@@ -10,14 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bayesrule.predictions import Binary, Classes, Numbers, Prediction
-
-P = TypeVar("P", bound=Prediction)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +87,9 @@ def decide(prediction: Prediction, costs: Any = None, *, utilities: Any = None) 
         return costs.decide(prediction)
     if utilities is not None:
         if isinstance(utilities, Costs):
-            raise TypeError(f"utilities must be a matrix of acts × classes, not {type(utilities).__name__}: give costs=")
+            raise TypeError(
+                f"utilities must be a matrix of acts × classes, not {type(utilities).__name__}: give costs="
+            )
         return ClassCosts(-_matrix("utilities", utilities)).decide(prediction)
     return ClassCosts(_matrix("costs", costs)).decide(prediction)
 
@@ -117,7 +117,9 @@ class ClassCosts(Costs):
         """argmin_a Σ_y p(y) c(a, y)."""
         if isinstance(prediction, Binary):
             prediction = prediction.classes
-        probs = of_kind(prediction, Classes, "a matrix of costs", "for numbers give Newsvendor or PiecewiseLinear").probs
+        probs = of_kind(
+            prediction, Classes, "a matrix of costs", "for numbers give Newsvendor or PiecewiseLinear"
+        ).probs
         classes = probs.shape[1]
         if self.matrix.shape[1] != classes:
             raise ValueError(
@@ -140,7 +142,7 @@ class ClassCosts(Costs):
 
 @dataclass(frozen=True)
 class Newsvendor(Costs):
-    """Each unit that is missing costs ``under``, each that is too many ``over``: c(a, y) = under·(y − a)₊ + over·(a − y)₊.
+    """A unit that is missing costs ``under``, one too many ``over``: c(a, y) = under·(y − a)₊ + over·(a − y)₊.
 
     Bayes' act is the quantile under/(under + over) of the prediction, for counts the least whole number that reaches
     it; its cost follows from E|y − a|, which every prediction of numbers has in closed form.
@@ -167,7 +169,7 @@ class Newsvendor(Costs):
 
     def decide(self, prediction: Prediction) -> Decision:
         """The quantile, beside the mean."""
-        numbers = of_kind(prediction, Numbers, "a newsvendor's cost", "for classes give a matrix of acts × classes")
+        numbers = numbers_of(prediction, "a newsvendor's cost")
         act, mean = numbers.quantile(self.level), numbers.mean
         return Decision(act, self.expected(numbers, act), None, mean, self.expected(numbers, mean), self)
 
@@ -185,9 +187,8 @@ class Newsvendor(Costs):
 class PiecewiseLinear(Costs):
     """Acts whose costs are linear in y between ``knots``: ``costs`` [A, K], c(a, k_j) of each act at each knot.
 
-    Beyond the first and the last knot the lines go on. So c(a, y) = c_0 + s_0 (y − k_0) + Σ_j Δ_j (y − k_j)₊, with Δ_j by
-    how much the slope changes at k_j, and its mean follows from E(y − k_j)₊. Insurance, say, has one knot more than the
-    amount that one bears oneself.
+    Beyond the first and the last knot the lines go on. So c(a, y) = c_0 + s_0 (y − k_0) + Σ_j Δ_j (y − k_j)₊, with Δ_j
+    by how much the slope changes at k_j, and its mean follows from E(y − k_j)₊.
 
     >>> from bayesrule.predictions import Reals
     >>> rule = PiecewiseLinear(knots=[0.0, 10.0], costs=[[0.0, 10.0], [3.0, 3.0]])  # bear a loss y, or pay 3 for it
@@ -222,7 +223,7 @@ class PiecewiseLinear(Costs):
 
     def decide(self, prediction: Prediction) -> Decision:
         """argmin_a E[c(a, y)]."""
-        numbers = of_kind(prediction, Numbers, "costs at knots", "for classes give a matrix of acts × classes")
+        numbers = numbers_of(prediction, "costs at knots")
         mean = numbers.mean
         # E(y − k)₊ = E(k − y)₊ + E y − k
         above = [numbers.shortfall(float(knot)) + mean - float(knot) for knot in self._knots[1:-1]]
@@ -254,10 +255,13 @@ def among(expected: Tensor, point: Tensor, rule: Costs) -> Decision:
     return Decision(act, cost, expected, point, expected.gather(1, point.unsqueeze(1)).squeeze(1), rule)
 
 
-def of_kind(prediction: Any, kind: type[P], what: str, hint: str) -> P:
-    """A prediction, if it is of a kind."""
-    if not isinstance(prediction, kind):
-        raise TypeError(f"{what} must have a prediction of {kind.__name__}, not {type(prediction).__name__}: {hint}")
+def numbers_of(prediction: Any, what: str) -> Numbers:
+    """A prediction, if it is one of numbers."""
+    if not isinstance(prediction, Numbers):
+        raise TypeError(
+            f"{what} must have a prediction of Numbers, not {type(prediction).__name__}: for classes give a matrix of acts "
+            "× classes"
+        )
     return prediction
 
 

@@ -13,9 +13,12 @@ from bayesrule.naming import Named, choose
 
 
 class Policy(Named, ABC):
-    """A rule from the rewards that S networks expect of A arms, [S, A], to an arm. ``samples``: S, how many it asks."""
+    """A rule from the rewards that S networks expect of A arms, [S, A], to an arm."""
 
-    samples: int
+    @property
+    @abstractmethod
+    def asks(self) -> int:
+        """How many networks."""
 
     @abstractmethod
     def arm(self, values: Tensor, generator: torch.Generator) -> int:
@@ -31,7 +34,11 @@ class Thompson(Policy):
     """
 
     name: ClassVar[str] = "thompson"
-    samples: ClassVar[int] = 1
+
+    @property
+    def asks(self) -> int:
+        """One network a step."""
+        return 1
 
     def arm(self, values: Tensor, generator: torch.Generator) -> int:
         """argmax_a f_w(x, a), w ~ q."""
@@ -55,6 +62,11 @@ class UCB(Policy):
             raise ValueError(f"width must not be negative, got {self.width:g}: it is a number of deviations")
         _check_samples(self.samples)
 
+    @property
+    def asks(self) -> int:
+        """``samples``."""
+        return self.samples
+
     def arm(self, values: Tensor, generator: torch.Generator) -> int:
         """argmax_a mean_s f_s(x, a) + width · std_s f_s(x, a)."""
         return int((values.mean(0) + self.width * values.std(0, correction=0)).argmax())
@@ -77,6 +89,11 @@ class EpsilonGreedy(Policy):
             raise ValueError(f"epsilon must be a probability between 0 and 1, got {self.epsilon:g}")
         _check_samples(self.samples)
 
+    @property
+    def asks(self) -> int:
+        """``samples``."""
+        return self.samples
+
     def arm(self, values: Tensor, generator: torch.Generator) -> int:
         """argmax_a mean_s f_s(x, a), but for a share ε of the steps."""
         if float(torch.rand((), generator=generator)) < self.epsilon:
@@ -97,6 +114,11 @@ class Greedy(Policy):
 
     def __post_init__(self) -> None:
         _check_samples(self.samples)
+
+    @property
+    def asks(self) -> int:
+        """``samples``."""
+        return self.samples
 
     def arm(self, values: Tensor, generator: torch.Generator) -> int:
         """argmax_a mean_s f_s(x, a)."""

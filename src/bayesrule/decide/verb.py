@@ -20,7 +20,9 @@ class Decide:
     """
 
     __call__ = staticmethod(decided)
-    __signature__ = inspect.signature(decided)  # for tooltips: of an object's call inspect leaves out the first argument
+    __signature__ = inspect.signature(
+        decided
+    )  # for tooltips: of an object's call inspect leaves out the first argument
     Newsvendor, PiecewiseLinear = Newsvendor, PiecewiseLinear
     Agent, Retraining, load_agent = Agent, Retraining, staticmethod(load_agent)
     Thompson, UCB, EpsilonGreedy, Greedy = Thompson, UCB, EpsilonGreedy, Greedy

@@ -1,7 +1,7 @@
 """What if this row were left out? Leave-one-out predictions of a whole training set from one posterior.
 
-To first order in the weights, an example adds JᵀΛJ to the precision and Jᵀg to the natural mean, with g = ∂ log p/∂f and
-Λ = −∂² log p/∂f² at its outputs f. Without it, its own outputs are N(f + Δ, v'):
+To first order in the weights, an example adds JᵀΛJ to the precision and Jᵀg to the natural mean, with g = ∂ log p/∂f
+and Λ = −∂² log p/∂f² at its outputs f. Without it, its own outputs are N(f + Δ, v'):
 
     v' = v (I − Λ v)⁻¹,    Δ = −v' g,    v = J Σ Jᵀ
 
@@ -41,9 +41,9 @@ class Influence:
 
     ``outputs``: f_i, [N, C], in the network's units. ``variance``: v_i, [N, C, C]. ``residual``: e_i = −g_i, [N, C].
     ``deviation``: Δ_i = −v'_i g_i, by how much f_i changes if the example is left out. ``change``: the length of what
-    that does to E[y|f], [N]: of all probabilities together for classes. ``prediction``: of each example from all others,
-    in the user's units. ``nll``: −log p of its own target by that prediction, [N]; ``fitted``: the same by the posterior
-    with it.
+    that does to E[y|f], [N]: of all probabilities together for classes. ``prediction``: of each example from all
+    others, in the user's units. ``nll``: −log p of its own target by that prediction, [N]; ``fitted``: the same by the
+    posterior with it.
     """
 
     outputs: Tensor
@@ -217,8 +217,16 @@ def _pooled(parts: list[Influence], y: Tensor) -> Influence:
 
     prediction = type(parts[0].prediction).pooled([part.prediction for part in parts])
     fitted = torch.stack([-part.fitted for part in parts]).logsumexp(0) - math.log(len(parts))
-    averages = [mean(name) for name in ("outputs", "variance", "residual", "deviation", "change")]
-    return Influence(*averages, prediction, _nll(prediction, y), -fitted)
+    return Influence(
+        mean("outputs"),
+        mean("variance"),
+        mean("residual"),
+        mean("deviation"),
+        mean("change"),
+        prediction,
+        _nll(prediction, y),
+        -fitted,
+    )
 
 
 def _temperature(posterior: Posterior) -> float:
@@ -301,8 +309,8 @@ def _without(variance: Tensor, root: Tensor) -> Tensor:
     eye = torch.eye(share.shape[-1]).to(share)
     if float(torch.linalg.eigvalsh(share).max()) >= 1:
         raise ValueError(
-            "the posterior's covariance is larger than its training data leave room for: are these the data that it was "
-            "fitted to? If so, take first_order=True"
+            "the posterior's covariance is larger than its training data leave room for: are these the data that it "
+            "was fitted to? If so, take first_order=True"
         )
     return variance + across @ torch.linalg.solve(eye - share, across.mT)
 

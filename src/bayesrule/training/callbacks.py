@@ -42,8 +42,8 @@ class Progress:
     """Where a fit stands after a step.
 
     ``logs`` are this step's; they are on the device still, and reading one waits for it. ``history`` has one entry per
-    finished epoch: means of the logs, and ``val_nll`` where the fit was given validation data. ``posterior()`` is what is
-    known at this moment.
+    finished epoch: means of the logs, and ``val_nll`` where the fit was given validation data. ``posterior()`` is what
+    is known at this moment.
     """
 
     step: int

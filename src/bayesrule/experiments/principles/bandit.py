@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from bayesrule.decide import UCB, Agent, EpsilonGreedy, Greedy, Policy, Retraining, Thompson, environments, run as play
+from bayesrule.decide import UCB, Agent, EpsilonGreedy, Greedy, Policy, Retraining, Thompson, environments
+from bayesrule.decide import run as play
 from bayesrule.experiments import findings
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
@@ -21,7 +22,7 @@ POLICIES: dict[str, Policy] = {
     "ε-greedy 1 %": EpsilonGreedy(0.01),
     "greedy": Greedy(),
 }
-LENGTHS = {False: ("foraging", 1500), True: ("mushroom", 20_000)}
+LENGTHS = {False: ("foraging", 500), True: ("mushroom", 20_000)}
 SEEDS = {False: 3, True: 5}
 HIDDEN = (100, 100)
 RETRAINING = Retraining(unit=10.0)
@@ -45,9 +46,9 @@ def run(setting: Setting) -> Result:
     for seed in findings.seeds(setting, SEEDS[setting.full]):
         asked += [BanditQuestion(policy, world, steps, seed) for policy in POLICIES]
     answers = setting.answers(ask, asked)
-    data = {"runs": findings.with_answers(asked, answers), "means": _means(findings.with_answers(asked, answers))}
-    claims = claims_of(data["runs"])
-    return Result(claims, data, lambda figure: _draw(figure, data["runs"]), (6.5, 3.6), _notes(data["runs"]))
+    runs = findings.with_answers(asked, answers)
+    data = {"runs": runs, "means": _means(runs)}
+    return Result(claims_of(runs), data, lambda figure: _draw(figure, runs), (6.5, 3.6), _notes(runs))
 
 
 def ask(question: BanditQuestion, data_dir: str | None) -> dict[str, Any]:
@@ -55,7 +56,9 @@ def ask(question: BanditQuestion, data_dir: str | None) -> dict[str, Any]:
     options = {"data_dir": data_dir} if question.world == "mushroom" else {}
     world = environments.create(question.world, question.steps, question.seed, **options)
     features = world.contexts.shape[1]
-    agent = Agent(world.arms, features, POLICIES[question.policy], hidden=HIDDEN, retraining=RETRAINING, seed=question.seed)
+    agent = Agent(
+        world.arms, features, POLICIES[question.policy], hidden=HIDDEN, retraining=RETRAINING, seed=question.seed
+    )
     played = play(world, agent, question.steps).to_json()
     arms = agent.arms_played
     return {
