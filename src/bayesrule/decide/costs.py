@@ -117,9 +117,12 @@ class ClassCosts(Costs):
         """argmin_a Σ_y p(y) c(a, y)."""
         if isinstance(prediction, Binary):
             prediction = prediction.classes
-        probs = of_kind(
-            prediction, Classes, "a matrix of costs", "for numbers give Newsvendor or PiecewiseLinear"
-        ).probs
+        if not isinstance(prediction, Classes):
+            raise TypeError(
+                f"a matrix of costs must have a prediction of Classes, not {type(prediction).__name__}: for numbers "
+                "give Newsvendor or PiecewiseLinear"
+            )
+        probs = prediction.probs
         classes = probs.shape[1]
         if self.matrix.shape[1] != classes:
             raise ValueError(
@@ -259,8 +262,8 @@ def numbers_of(prediction: Any, what: str) -> Numbers:
     """A prediction, if it is one of numbers."""
     if not isinstance(prediction, Numbers):
         raise TypeError(
-            f"{what} must have a prediction of Numbers, not {type(prediction).__name__}: for classes give a matrix of acts "
-            "× classes"
+            f"{what} must have a prediction of Numbers, not {type(prediction).__name__}: for classes give a matrix of "
+            "acts × classes"
         )
     return prediction
 

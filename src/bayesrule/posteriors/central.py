@@ -10,7 +10,7 @@ from bayesrule.posteriors.particles import Particles
 
 
 def central_state(posterior: Posterior) -> Parameters:
-    """Weights and buffers at the mean of a Gaussian, or of the first particle or component: a later fit may start there.
+    """Weights and buffers at the mean of a Gaussian, or of the first particle or component.
 
     >>> import bayesrule as br
     >>> posterior = br.fit(br.models.mlp(2, 2, hidden=(4,)), br.data.moons(n=40), "map", epochs=1)
