@@ -22,6 +22,7 @@ POLICIES: dict[str, Policy] = {
     "ε-greedy 1 %": EpsilonGreedy(0.01),
     "greedy": Greedy(),
 }
+COMPARED = {False: tuple(POLICIES), True: ("thompson", "ε-greedy 5 %", "ε-greedy 1 %", "greedy")}
 LENGTHS = {False: ("foraging", 500), True: ("mushroom", 20_000)}
 SEEDS = {False: 3, True: 5}
 HIDDEN = (100, 100)
@@ -44,7 +45,7 @@ def run(setting: Setting) -> Result:
     world, steps = LENGTHS[setting.full]
     asked = []
     for seed in findings.seeds(setting, SEEDS[setting.full]):
-        asked += [BanditQuestion(policy, world, steps, seed) for policy in POLICIES]
+        asked += [BanditQuestion(policy, world, steps, seed) for policy in COMPARED[setting.full]]
     answers = setting.answers(ask, asked)
     runs = findings.with_answers(asked, answers)
     data = {"runs": runs, "means": _means(runs)}
@@ -70,6 +71,10 @@ def ask(question: BanditQuestion, data_dir: str | None) -> dict[str, Any]:
     }
 
 
+def _policies(runs: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["policy"] for row in runs))
+
+
 def _of(runs: list[dict[str, Any]], policy: str, field: str = "regret") -> list[float]:
     return [row[field] for row in runs if row["policy"] == policy]
 
@@ -77,7 +82,7 @@ def _of(runs: list[dict[str, Any]], policy: str, field: str = "regret") -> list[
 def _means(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Of each policy, over the seeds."""
     found = {}
-    for policy in POLICIES:
+    for policy in _policies(runs):
         regrets = _of(runs, policy)
         found[policy] = {
             "regret": float(np.mean(regrets)),
@@ -104,13 +109,13 @@ def _below(runs: list[dict[str, Any]], policy: str) -> Claim:
 
 
 def _notes(runs: list[dict[str, Any]]) -> tuple[str, ...]:
-    late = {policy: _of(runs, policy, "late") for policy in POLICIES}
+    late = {policy: _of(runs, policy, "late") for policy in _policies(runs)}
     return (f"Regret in the second half: {findings.listed(late, 0)}.",)
 
 
 def _draw(figure: Figure, runs: list[dict[str, Any]]) -> None:
     (ax,) = panels(figure, 1)
-    for policy in POLICIES:
+    for policy in _policies(runs):
         curves = np.array([row["curve"]["regret"] for row in runs if row["policy"] == policy])
         steps = next(row["curve"]["step"] for row in runs if row["policy"] == policy)
         (line,) = ax.plot(steps, curves.mean(0), label=policy)
