@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import modules, priors
-from bayesrule.curvature import Subset, check_memory, curvature, propagate
-from bayesrule.data import Data, as_data, inputs
+from bayesrule.curvature import Subset, check_memory, curvature, last_layer, propagate
+from bayesrule.data import Data, Inputs, as_data, inputs
 from bayesrule.gp.features import Features, outputs
 from bayesrule.gp.network import from_network
 from bayesrule.gp.sites import Sites
@@ -297,9 +297,21 @@ def _as_process(
         spec = posterior.info["prior"]
         prior = priors.from_spec({"name": spec["name"], "fields": spec["fields"]})
     if subset is None:
-        subset = "all" if sum(w.numel() for w in modules.parameters(network).values()) <= FEW else "last-layer"
+        subset = _uncertain(network, next(data.ordered(1)).x)
     gp = from_network(network, data, posterior.likelihood, prior, temperature, subset)
     return gp.sites, gp.solver.each(gp.sites.x)
+
+
+def _uncertain(network: nn.Module, x: Inputs) -> Subset:
+    """All weights if they are few, else those of the last layer, or of the last that has any."""
+    names = list(modules.parameters(network))
+    if sum(w.numel() for w in modules.parameters(network).values()) <= FEW:
+        return "all"
+    try:
+        return tuple(last_layer(network, x))
+    except ValueError:  # outputs that something is still done to, say
+        owner = names[-1].rpartition(".")[0]
+        return tuple(name for name in names if name.rpartition(".")[0] == owner)
 
 
 def _without(variance: Tensor, root: Tensor) -> Tensor:
