@@ -14,6 +14,10 @@ from bayesrule.decide.policies import chosen
 SHORT = Retraining(every=15, warmup=10, updates=8, batch_size=16, unit=10.0)
 
 
+def slow(*names):
+    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 def agent(policy="thompson", method=None, seed=0, **options):
     settings = {"hidden": (8,), "retraining": SHORT} | options
     return Agent(2, 32, policy, method, seed=seed, **settings)
@@ -76,7 +80,7 @@ def test_regret_is_of_expectations():
     assert played.rewards == [9.0] * 3
 
 
-@pytest.mark.parametrize("policy", ["thompson", "ucb", "epsilon-greedy"])
+@pytest.mark.parametrize("policy", ["thompson", *slow("ucb", "epsilon-greedy")])
 def test_a_run_that_was_killed_goes_on_to_the_bit(policy, tmp_path, monkeypatch):
     world = environments.foraging(60)
     whole = run(world, agent(policy), 60)
@@ -133,7 +137,7 @@ def test_a_world_of_ones_own_needs_no_base_class():
     assert "regret" not in played.to_json()
 
 
-@pytest.mark.parametrize("method", ["map", "ivon", "laplace", "swag", "ensemble"])
+@pytest.mark.parametrize("method", ["ivon", "ensemble", *slow("map", "laplace", "swag")])
 def test_any_posterior_will_do(method):
     played = run(environments.foraging(30), agent("thompson", method), 30)
     assert len(played.arms) == 30

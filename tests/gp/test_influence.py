@@ -22,7 +22,7 @@ def line(x, y, method=EXACT, **options):
     return br.fit(nn.Linear(3, 1).double(), (x, y), method, NOISE, 1.0, epochs=1, val=0, **options)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
+@pytest.mark.parametrize("temperature", [0.5, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_a_linear_model_left_out_row_by_row_is_exact(temperature):
     x, y = table()
     found = br.gp.influence(line(x, y, temperature=temperature), (x, y))
@@ -80,7 +80,7 @@ def moons(seed=0):
 
 
 def to_the_mode(network, x, y, epochs=200, lr=1e-2):
-    method = br.methods.Laplace(structure="dense", tune="nothing", newton=12, lr=lr)
+    method = br.methods.Laplace(structure="dense", tune="nothing", newton=25, lr=lr)
     return br.fit(network, (x, y), method, prior=1.0, epochs=epochs, batch_size=len(y), val=0)
 
 
@@ -122,7 +122,9 @@ def test_wrong_labels_are_suspicious():
     assert found.generalisation > float(found.fitted.mean())
 
 
-@pytest.mark.parametrize("method", ["ivon", "map", "ensemble", "swag", "laplace"])
+@pytest.mark.parametrize(
+    "method", ["ivon", "ensemble", *(pytest.param(name, marks=pytest.mark.slow) for name in ("map", "swag", "laplace"))]
+)
 def test_every_posterior_with_a_network_has_influences(method):
     x, y, network = moons()
     posterior = br.fit(network, (x, y), method, epochs=5, val=0)
