@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bayesrule import processes
 from bayesrule.cli import fields, options, sources
+from bayesrule.cli.guarantees import promised
 from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
@@ -25,6 +26,7 @@ from bayesrule.training import Folder
 EPILOG = """examples:
   bayesrule fit digits --method swag
   bayesrule fit houses.csv --target price --out runs/houses
+  bayesrule fit houses.csv --target price --guarantee 0.9
   bayesrule fit --resume --out runs/houses
   bayesrule fit houses.csv --target price --method laplace --influence
   torchrun --nproc-per-node 2 -m bayesrule fit digits --method ivon"""
@@ -36,6 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.method(parser)
     options.about_training(parser)
     options.early_stopping(parser)
+    options.guarantee(parser)
     options.about_output(parser, "where the run goes (runs/DATA-METHOD)")
     help = "put the most influential and the most suspicious training examples into the report"
     parser.add_argument("--influence", action="store_true", help=help)
@@ -84,10 +87,13 @@ def _train(
         raise
     if not first:
         return
+    if split.calibration is not None:
+        posterior, why = promised(posterior, split.calibration, settings, folder)
+        notes += why
     entry = examine(settings.method, posterior, split, seed=settings.seed)
     baselines = examine_baselines(split, settings.seed)
-    for choice in entry.choices:
-        say(choice)
+    for sentence in (*entry.choices, *entry.promises):
+        say(sentence)
     known = _worth(posterior, split, schema) if args.influence else None
     comparison = Comparison(split, [entry], run.command, settings.seed, schema, notes, baselines=baselines, worth=known)
     publish(comparison, folder.path, args.json)
