@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bayesrule.posteriors.averages import predict_normal
 from bayesrule.posteriors.base import Context, Posterior, from_tree, load
+from bayesrule.posteriors.central import central_state
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.guarantees import Guarantees
@@ -28,6 +29,7 @@ __all__ = [
     "Network",
     "Particles",
     "Posterior",
+    "central_state",
     "check_link",
     "from_tree",
     "let_drop",
