@@ -36,6 +36,7 @@ try:
         structures,
         training,
     )
+    from bayesrule.decide import decide
     from bayesrule.evaluate import evaluate
     from bayesrule.posteriors import load
     from bayesrule.task import Task
@@ -69,6 +70,7 @@ __all__ = [
     "active",
     "curvature",
     "data",
+    "decide",
     "evaluate",
     "families",
     "fit",

@@ -26,7 +26,7 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.locks import held
 from bayesrule.methods import Method
 from bayesrule.naming import to_spec
-from bayesrule.posteriors import Posterior, representative
+from bayesrule.posteriors import Dropout, Posterior, central_state
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.temperatures import Tempering
@@ -266,7 +266,8 @@ class Session:
         if self.settings.warm and rounds > 1 and not over:
             before = self._fitted(rounds - 1) if self._before is None else self._before
             model = modules.twin(self.fresh)
-            model.load_state_dict(representative(before), strict=False)
+            state = before.weights if isinstance(before, Dropout) else central_state(before)
+            model.load_state_dict(state, strict=False)
         options = {"method": self.method, "likelihood": self.likelihood, **self.settings.fit()}
         return fit_or_resume(folder, model, self._data(rounds), seed=mixed(self.seed, FIT, rounds), **options)
 

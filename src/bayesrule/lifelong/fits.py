@@ -13,7 +13,7 @@ from bayesrule import modules
 from bayesrule.lifelong.streams import Examples
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method
-from bayesrule.posteriors import Particles, Posterior, representative
+from bayesrule.posteriors import Particles, Posterior, central_state
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.training import Folder, fit_or_resume
@@ -71,10 +71,10 @@ def network_of(posterior: Posterior | None, fits: Fits) -> nn.Module:
     """The network at the posterior's mean or only particle; without a posterior a copy of the fresh one."""
     network = modules.twin(fits.fresh)
     if posterior is not None:
-        network.load_state_dict(representative(posterior), strict=False)
+        network.load_state_dict(central_state(posterior), strict=False)
     return network
 
 
 def point(posterior: Posterior) -> Posterior:
     """The posterior's mean as a network that is taken to be certain."""
-    return Particles([representative(posterior)], posterior.context)
+    return Particles([central_state(posterior)], posterior.context)

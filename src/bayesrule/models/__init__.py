@@ -4,7 +4,17 @@ A *spec* is plain data, ``{"name": "mlp", "inputs": 64, "outputs": 10}``, so tha
 JSON. The networks are plain torch modules; every submodule with parameters has ``reset_parameters``.
 """
 
-from bayesrule.models.architectures import ACTIVATIONS, MODELS, MeanFieldNet, Tabular, dropout_cnn, lenet5, mlp, tabular
+from bayesrule.models.architectures import (
+    ACTIVATIONS,
+    MODELS,
+    MeanFieldNet,
+    Tabular,
+    dropout_cnn,
+    lenet5,
+    mlp,
+    resnet,
+    tabular,
+)
 from bayesrule.models.devices import choose_device
 from bayesrule.models.heads import MultiHead
 from bayesrule.models.specs import Spec, build, default_for
@@ -22,5 +32,6 @@ __all__ = [
     "dropout_cnn",
     "lenet5",
     "mlp",
+    "resnet",
     "tabular",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bayesrule.posteriors.averages import predict_normal
 from bayesrule.posteriors.base import Context, Posterior, from_tree, load
+from bayesrule.posteriors.central import central_state
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.guarantees import Guarantees
@@ -13,7 +14,6 @@ from bayesrule.posteriors.matching import match, most_probable, settled
 from bayesrule.posteriors.mixture import Mixture
 from bayesrule.posteriors.networks import Network, finite
 from bayesrule.posteriors.particles import Chains, Particles
-from bayesrule.posteriors.representative import representative
 from bayesrule.posteriors.stacking import seats, stacked
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Network",
     "Particles",
     "Posterior",
+    "central_state",
     "check_link",
     "finite",
     "from_tree",
@@ -39,7 +40,6 @@ __all__ = [
     "normal_draws",
     "normals",
     "predict_normal",
-    "representative",
     "seats",
     "settled",
     "stacked",
