@@ -123,20 +123,27 @@ def test_inputs_that_do_not_matter_are_left_out():
     assert by_column[2:].max() < 0.5 * plain[2:].min()
 
 
-def test_many_networks_at_once_learn_what_a_loop_over_them_does():
+@pytest.mark.parametrize("classes", [0, 2])
+def test_many_networks_at_once_learn_what_a_loop_over_them_does(classes):
+    """As products of matrices, by vmap, and in a loop."""
     ends = []
-    for at_once in (True, False):
+    for way in ("products", "vmap", "loop"):
         torch.manual_seed(0)
-        own = learner(task=Task.create(br.models.tabular(4, 1, hidden=(8,)).double(), table()))
+        network = br.models.tabular(4, classes or 1, hidden=(8,)).double()
+        own = learner(task=Task.create(network, table(classes=classes)))
         for team in own.teams:
-            assert team.at_once
-            team.at_once = at_once
+            assert team.layers is not None
+            if way != "products":
+                team.layers = None
+                team.at_once = way == "vmap" and team._runs_at_once()
+                assert team.at_once == (way == "vmap")
         for step, batch in enumerate(own.task.batches(32, 0)):
             torch.manual_seed(step)
             own.step(batch)
         ends.append(own.tensors())
-    for name, found in ends[0].items():
-        torch.testing.assert_close(found, ends[1][name], rtol=1e-7, atol=1e-9)
+    for name, wanted in ends[2].items():
+        for found in ends[:2]:
+            torch.testing.assert_close(found[name], wanted, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout(0.2)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bayesrule.posteriors.averages import predict_normal
 from bayesrule.posteriors.base import Context, Posterior, from_tree, load
+from bayesrule.posteriors.calibration import calibrate, recalibrated
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.linearised import LINKS, WIDE, Linearised, check_link
@@ -26,6 +27,7 @@ __all__ = [
     "Network",
     "Particles",
     "Posterior",
+    "calibrate",
     "check_link",
     "from_tree",
     "let_drop",
@@ -35,6 +37,7 @@ __all__ = [
     "normal_draws",
     "normals",
     "predict_normal",
+    "recalibrated",
     "seats",
     "settled",
     "stacked",
