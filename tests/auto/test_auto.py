@@ -53,7 +53,7 @@ def test_no_network_learns_from_the_examples_that_it_is_judged_on():
     before, after = ends
     same = (before == after).flatten(1).all(1)
     kept = own.own_fold == 2
-    used = torch.tensor([c != 0 for c in range(3) for _ in range(5)])  # the constant has no linear weights
+    used = torch.tensor([c != 0 for c in range(3) for _ in range(5 + 3)])  # the constant has no linear weights
     assert torch.equal(same[used], kept[used])
 
 
@@ -102,7 +102,7 @@ def test_the_network_of_a_candidate_without_one_is_zero_in_the_posterior():
     for k, team in ((1, lean), (1, full)):
         outputs = team.outputs_without(k, x)
         for c, found in enumerate(outputs):
-            whole = team.whole(c * own.folds + k)
+            whole = team.whole(c * own.each + k)
             assert set(whole) == set(own.task.parameters())
             torch.testing.assert_close(torch.func.functional_call(own.task.model, whole, x), found)
     assert not whole["network.1.weight"].equal(torch.zeros(8, 4))
@@ -114,7 +114,7 @@ def test_inputs_that_do_not_matter_are_left_out():
     x = torch.randn(300, 6, generator=generator)
     y = (2 * x[:, 0]).sin() * x[:, 1] + 0.1 * torch.randn(300, generator=generator)
     task = Task.create(br.models.tabular(6, 1, hidden=(16,)), (x, y))
-    own = learner(Auto(scales=(1.2,), columns=(1.2,), ridges=(), lassos=(), folds=2), task, epochs=60)
+    own = learner(Auto(scales=(1.2,), columns=(1.2,), ridges=(), lassos=(), folds=2, whole=0), task, epochs=60)
     for epoch in range(60):
         for batch in task.batches(43, epoch):
             own.step(batch)

@@ -63,7 +63,7 @@ def test_it_is_kept_in_files():
 
 def test_a_known_one_is_part_of_training():
     """A linear model under T learns T times the weights that it learns without, where the prior is flat."""
-    x, y = br.data.moons(n=200, seed=0)
+    x, y = br.data.moons(n=40, seed=0)
     plain, hot = (
         br.fit(torch.nn.Linear(2, 2).double(), (x.double(), y), "mle", likelihood=Categorical(t)) for t in (None, 2.0)
     )

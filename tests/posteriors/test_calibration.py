@@ -172,7 +172,7 @@ def overconfident(val):
     y = ((x[:, 0] > 0) ^ (torch.rand(160, generator=generator) < 0.3)).long()
     torch.manual_seed(0)
     model = br.models.mlp(8, 2, hidden=(32,))
-    return br.fit(model, (x, y), br.methods.MAP(lr=0.03), prior=100.0, epochs=200, val=val)
+    return br.fit(model, (x, y), br.methods.MAP(lr=0.03), prior=100.0, epochs=80, batch_size=40, val=val)
 
 
 def test_a_fit_settles_it_on_val():

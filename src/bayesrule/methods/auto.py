@@ -29,17 +29,19 @@ from bayesrule.task import Task, units
 LINEAR, NETWORK = "linear", "network"  # children of a module whose outputs add up
 WIDE = 10.0  # deviation of a bias that nobody has an idea of
 MOST = 2**32  # bytes of networks that are trained side by side
-MANY = 20_000  # examples from which on two networks of each candidate, and a tenth held out from each, are enough
+WHOLE = 3  # networks of each candidate that see all data
+MANY = 20_000  # examples from which on two networks of each candidate, a tenth held out from each, are enough
 
 
 @dataclass(frozen=True)
 class Auto(Method):
-    """q(w) = Σ_c π_c 1/K Σ_k δ(w − w_ck): candidates c, each K networks that a fold of the data was held out from.
+    """q(w) = Σ_c π_c 1/J Σ_j δ(w − w_cj): candidates c, each J networks that have seen all data.
 
-    Every network is at the mode of its candidate's posterior given all other folds. The predictions of the held-out
+    Beside them each candidate has K networks that a fold of the data was held out from. The predictions of the held-out
     examples, each by networks that have not seen it, decide the weights π (stacking; Yao et al. 2018) and what is
-    unknown of the likelihood, such as noise. All networks are trained side by side, as one batch of networks where
-    `torch.vmap` can run the module. They start from weights that are drawn anew.
+    unknown of the likelihood, such as noise. Every network is at the mode of its candidate's posterior given what it
+    has seen. All are trained side by side: as products of stacked matrices, or by `torch.vmap` where it can run the
+    module. They start from weights that are drawn anew.
 
     Candidates are beliefs about the size of the weights: deviation s/√fan-in, biases s, for each s in ``scales``. For a
     module whose outputs are those of its children ``linear`` and ``network`` added up, as of `br.models.tabular`, that
@@ -50,6 +52,7 @@ class Auto(Method):
     that the user gives is the only belief then.
 
     ``folds``: K; None is 5, or 2 with a tenth of the data held out from each where there are more than 20 000 examples.
+    ``whole``: J; None is 3, or 0 for more than 20 000 examples, and 0 is that the K networks are the posterior's.
     ``networks``: how many the posterior holds; candidates have their share of them. ``lr``: Adam's learning rate after
     the warm-up.
     """
@@ -62,8 +65,8 @@ class Auto(Method):
     ridges: tuple[float, ...] = (0.1, 0.7)
     lassos: tuple[float, ...] = (0.03, 0.2)
     folds: int | None = None
+    whole: int | None = None
     networks: int = 30
-    whole: int = 0
     lr: float = 1e-2
 
     def __post_init__(self) -> None:
@@ -74,7 +77,7 @@ class Auto(Method):
             object.__setattr__(self, name, values)
         if not self.scales:
             raise ValueError("scales must hold at least one deviation, not none")
-        for name, value, least in (("folds", self.folds, 2), ("networks", self.networks, 1)):
+        for name, value, least in (("folds", self.folds, 2), ("whole", self.whole, 0), ("networks", self.networks, 1)):
             if value is not None and (not isinstance(value, Integral) or value < least):
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
 
@@ -89,7 +92,10 @@ class Auto(Method):
         share = 0.1 if self.folds is None and n > MANY else 1 / count
         fold = splits.folds(strata, min(count, n), share, noise.integer())
         found = None if task.believed else self.candidates(task)
-        return AutoLearner(self, task, plan, noise, found, fold)
+        whole = self.whole
+        if whole is None:
+            whole = 0 if n > MANY else WHOLE
+        return AutoLearner(replace(self, whole=whole), task, plan, noise, found, fold)
 
     def candidates(self, task: Task) -> list[Candidate]:
         """What is tried on a task where nobody says which prior."""
@@ -154,7 +160,7 @@ def _log_prob_of(
 
 
 class AutoLearner(GradientLearner):
-    """All networks side by side: K of each candidate, those of one candidate next to each other.
+    """All networks side by side, those of one candidate next to each other: K with a fold held out, J without.
 
     ``candidates`` None: there is one, which believes what the user does. ``fold``: of each example, the number of the
     networks that it is held out from, or −1.
@@ -165,7 +171,8 @@ class AutoLearner(GradientLearner):
     ) -> None:
         self.method, self.candidates, self.fold = method, candidates, fold
         self.folds = int(fold.max()) + 1
-        self.each = self.folds + method.whole  # networks of a candidate
+        self.whole = method.whole or 0
+        self.each = self.folds + self.whole  # networks of a candidate
         self.count = self.each * (1 if candidates is None else len(candidates))
         _check_memory(self.count, task)
         self.mean_weight = task.data.total / task.data.n
@@ -225,7 +232,8 @@ class AutoLearner(GradientLearner):
         """Candidates weighed by their densities of the examples that were held out from them."""
         judged = self.judged()
         chosen = seats(judged.weights, self.method.networks)
-        several = [c * self.each + k % self.folds for c, count in enumerate(chosen) for k in range(count)]
+        own = range(self.folds, self.each) if self.whole else range(self.folds)
+        several = [c * self.each + own[k % len(own)] for c, count in enumerate(chosen) for k in range(count)]
         log_prob = judged.log_prob_of_stack()
         likelihood, calibration = calibrate(most_probable(self.task.likelihood, log_prob), log_prob)
         posterior = self._particles(several, likelihood, candidates=self.told(judged))

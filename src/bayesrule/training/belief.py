@@ -106,7 +106,7 @@ def _held_out_nll(task: Task, plan: Plan, folds: int, seed: int) -> dict[float, 
     noise = Noise.on(task.device)
     with seeds.untouched(task.device):
         noise.seed(mixed(seed), mixed(seed, 1 + rank))
-        learner = AutoLearner(Auto(networks=1, lr=LR), task, plan, noise, candidates, fold)
+        learner = AutoLearner(Auto(whole=0, networks=1, lr=LR), task, plan, noise, candidates, fold)
         _start_alike(learner.network, folds)
         for _ in range(plan.steps):
             learner.step(batch)
