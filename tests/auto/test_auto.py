@@ -57,6 +57,19 @@ def test_no_network_learns_from_the_examples_that_it_is_judged_on():
     assert torch.equal(same[used], kept[used])
 
 
+@pytest.mark.parametrize(("whole", "own"), [(2, [5, 6]), (0, [0, 1, 2, 3, 4])])
+def test_the_posteriors_networks_have_seen_all_data_where_there_are_such(whole, own):
+    """Networks from 5 on see all data; without any, those with a fold held out are taken."""
+    task = Task.create(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)), table())
+    found = learner(Auto(scales=(1.0,), whole=whole, networks=20), task)
+    assert found.own_fold.tolist() == list(range(5 + whole))
+    assert bool((found.own_fold[5:, None] != found.fold).all())
+    weights = found.teams[0].states()["0.weight"]
+    kept = torch.stack([state["0.weight"] for state in found.conclude(None).states])
+    used = [m for m in range(5 + whole) if bool((kept == weights[m]).all((1, 2)).any())]
+    assert used == own
+
+
 def test_folds_are_shares_of_every_class():
     y = torch.tensor([0] * 50 + [1] * 10)
     found = folds(y, count=5, share=0.2, seed=3)
@@ -215,6 +228,7 @@ def test_the_posterior_holds_as_many_networks_as_it_says():
     [
         ({"scales": ()}, "scales must hold at least one"),
         ({"scales": (1.0, -1.0)}, "scales must be positive"),
+        ({"whole": -1}, "whole must be a whole number of at least 0"),
         ({"folds": 1}, "folds must be a whole number of at least 2"),
         ({"networks": 0}, "networks must be a whole number of at least 1"),
     ],
