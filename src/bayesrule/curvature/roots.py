@@ -62,7 +62,7 @@ def root(likelihood: Likelihood, outputs: Tensor) -> Tensor:
         # in closed form: eigenvectors of Λ are dear for many classes, and lose digits where p is nearly one
         p = positions(likelihood.mean(outputs.detach())).transpose(1, 2)
         factor = p.sqrt().diag_embed() - p.unsqueeze(-1) * p.sqrt().unsqueeze(-2)
-        return factor / likelihood.divisor(outputs)
+        return factor if likelihood.temperature is None else factor / likelihood.divisor(outputs)
     values = found.diagonal(dim1=-2, dim2=-1)
     if not bool((found - values.diag_embed()).any()):
         _not_negative(likelihood, values, values)

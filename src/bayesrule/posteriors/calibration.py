@@ -63,7 +63,7 @@ def calibrate(likelihood: Likelihood, log_prob: Callable[[Likelihood], Tensor]) 
         return best, told
     for name, candidate in plain.recalibrations().items():
         found = _settled(candidate, log_prob, torch.ones_like(before, dtype=torch.bool))
-        unseen = _unseen(candidate, log_prob, before)
+        unseen = _unseen(found, log_prob, before)
         told["tried"][name] = {"value": getattr(found, name).tolist(), "nll": -float(unseen.mean())}
         gain = float((unseen - before).sum())
         if gain > least:
@@ -71,13 +71,13 @@ def calibrate(likelihood: Likelihood, log_prob: Callable[[Likelihood], Tensor]) 
     return best, told
 
 
-def _unseen(candidate: Likelihood, log_prob: Callable[[Likelihood], Tensor], like: Tensor) -> Tensor:
-    """Log p(y_i|u) [n], u found without the fold that i is in."""
+def _unseen(start: Likelihood, log_prob: Callable[[Likelihood], Tensor], like: Tensor) -> Tensor:
+    """Log p(y_i|u) [n], u found without the fold that i is in; the search begins at ``start``, to be short."""
     shuffled = torch.randperm(len(like), generator=torch.Generator().manual_seed(0))  # rows may come in some order
     fold = shuffled.to(like.device) % FOLDS
     unseen = torch.empty_like(like)
     for k in range(FOLDS):
-        found = _settled(candidate, log_prob, fold != k)
+        found = _settled(start, log_prob, fold != k)
         with torch.no_grad():
             unseen[fold == k] = log_prob(found)[fold == k]
     return unseen
@@ -89,6 +89,6 @@ def _settled(candidate: Likelihood, log_prob: Callable[[Likelihood], Tensor], se
 
     def of_seen(likelihood: Likelihood) -> Tensor:
         size = torch.stack([u.square().sum() for u in likelihood.unknowns().values()]).sum()
-        return log_prob(likelihood)[seen] - size / (2 * count)
+        return log_prob(likelihood)[seen] - size.to(seen.device) / (2 * count)
 
     return most_probable(candidate, of_seen)
