@@ -53,7 +53,7 @@ def test_no_network_learns_from_the_examples_that_it_is_judged_on():
     before, after = ends
     same = (before == after).flatten(1).all(1)
     kept = own.own_fold == 2
-    used = torch.tensor([c != 0 for c in range(3) for _ in range(5 + 3)])  # the constant has no linear weights
+    used = torch.tensor([c != 0 for c in range(3) for _ in range(5 + 2)])  # the constant has no linear weights
     assert torch.equal(same[used], kept[used])
 
 

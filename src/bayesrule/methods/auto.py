@@ -29,7 +29,7 @@ from bayesrule.task import Task, units
 LINEAR, NETWORK = "linear", "network"  # children of a module whose outputs add up
 WIDE = 10.0  # deviation of a bias that nobody has an idea of
 MOST = 2**32  # bytes of networks that are trained side by side
-WHOLE = 3  # networks of each candidate that see all data
+WHOLE = 2  # networks of each candidate that see all data
 MANY = 20_000  # examples from which on two networks of each candidate, a tenth held out from each, are enough
 
 
@@ -52,7 +52,7 @@ class Auto(Method):
     that the user gives is the only belief then.
 
     ``folds``: K; None is 5, or 2 with a tenth of the data held out from each where there are more than 20 000 examples.
-    ``whole``: J; None is 3, or 0 for more than 20 000 examples, and 0 is that the K networks are the posterior's.
+    ``whole``: J; None is 2, or 0 for more than 20 000 examples, and 0 is that the K networks are the posterior's.
     ``networks``: how many the posterior holds; candidates have their share of them. ``lr``: Adam's learning rate after
     the warm-up.
     """
