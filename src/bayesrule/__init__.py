@@ -36,6 +36,7 @@ try:
         structures,
         training,
     )
+    from bayesrule.decide import decide
     from bayesrule.evaluate import evaluate
     from bayesrule.posteriors import load
     from bayesrule.task import Task
@@ -68,6 +69,7 @@ __all__ = [
     "Task",
     "curvature",
     "data",
+    "decide",
     "evaluate",
     "families",
     "fit",

@@ -37,16 +37,19 @@ from bayesrule.experiments.mean_field import (
     collapse,
     langevin_hmc,
     limit_functional,
+    temperature_cifar,
     temperature_mnist,
 )
 from bayesrule.experiments.penalties import penalty_table, prior_gallery
 from bayesrule.experiments.principles import (
+    bandit,
     dnn2gp_kernels,
     dnn2gp_regression,
     dnn2gp_tuning,
     flat_minima,
     fromp_against_ewc,
     learning_rule,
+    leave_one_out,
     more_accurate_posterior,
     relevance,
     sequential_bayes,
@@ -56,6 +59,7 @@ from bayesrule.experiments.principles import (
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "adam-landscape": adam_landscape.run,
     "and-perceptron": and_perceptron.run,
+    "bandit": bandit.run,
     "cold-posterior": cold_posterior.run,
     "collapse": collapse.run,
     "dnn2gp-kernels": dnn2gp_kernels.run,
@@ -69,6 +73,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "langevin-hmc": langevin_hmc.run,
     "laplace-structures": laplace_structures.run,
     "learning-rule": learning_rule.run,
+    "leave-one-out": leave_one_out.run,
     "limit-functional": limit_functional.run,
     "lr-schedules": lr_schedules.run,
     "mean-and-sigma-groups": groups.run,
@@ -82,6 +87,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "sequential-bayes": sequential_bayes.run,
     "sgd-landscape": sgd_landscape.run,
     "sigma-pull": sigma_pull.run,
+    "temperature-cifar": temperature_cifar.run,
     "temperature-mnist": temperature_mnist.run,
     "toy-lifelong": toy_lifelong.run,
 }

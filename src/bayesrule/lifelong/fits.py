@@ -13,7 +13,7 @@ from bayesrule import modules
 from bayesrule.lifelong.streams import Examples
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method
-from bayesrule.posteriors import Gaussian, Particles, Posterior
+from bayesrule.posteriors import Particles, Posterior, central_state
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.training import fit, resume
@@ -75,18 +75,10 @@ def network_of(posterior: Posterior | None, fits: Fits) -> nn.Module:
     """The network at the posterior's mean or only particle; without a posterior a copy of the fresh one."""
     network = modules.twin(fits.fresh)
     if posterior is not None:
-        network.load_state_dict(_state(posterior), strict=False)
+        network.load_state_dict(central_state(posterior), strict=False)
     return network
 
 
 def point(posterior: Posterior) -> Posterior:
     """The posterior's mean as a network that is taken to be certain."""
-    return Particles([_state(posterior)], posterior.context)
-
-
-def _state(posterior: Posterior) -> modules.Parameters:
-    if isinstance(posterior, Particles):
-        return posterior.states[0]
-    if isinstance(posterior, Gaussian):
-        return posterior.mean | posterior.fixed
-    raise TypeError(f"a network of a {posterior.kind} posterior was asked for, which has none that stands for it")
+    return Particles([central_state(posterior)], posterior.context)

@@ -4,7 +4,7 @@ A *spec* is plain data, ``{"name": "mlp", "inputs": 64, "outputs": 10}``, so tha
 JSON. The networks are plain torch modules; every submodule with parameters has ``reset_parameters``.
 """
 
-from bayesrule.models.architectures import ACTIVATIONS, MODELS, MeanFieldNet, Tabular, lenet5, mlp, tabular
+from bayesrule.models.architectures import ACTIVATIONS, MODELS, MeanFieldNet, Tabular, lenet5, mlp, resnet, tabular
 from bayesrule.models.devices import choose_device
 from bayesrule.models.heads import MultiHead
 from bayesrule.models.specs import Spec, build, default_for
@@ -21,5 +21,6 @@ __all__ = [
     "default_for",
     "lenet5",
     "mlp",
+    "resnet",
     "tabular",
 ]

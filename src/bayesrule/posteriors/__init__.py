@@ -5,8 +5,10 @@ from __future__ import annotations
 from bayesrule.posteriors.averages import predict_normal
 from bayesrule.posteriors.base import Context, Posterior, from_tree, load
 from bayesrule.posteriors.calibration import calibrate, recalibrated
+from bayesrule.posteriors.central import central_state
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
+from bayesrule.posteriors.guarantees import Guarantees
 from bayesrule.posteriors.linearised import LINKS, WIDE, Linearised, check_link
 from bayesrule.posteriors.marginals import normal_draws, normals
 from bayesrule.posteriors.matching import match, most_probable, settled
@@ -22,12 +24,14 @@ __all__ = [
     "Context",
     "Dropout",
     "Gaussian",
+    "Guarantees",
     "Linearised",
     "Mixture",
     "Network",
     "Particles",
     "Posterior",
     "calibrate",
+    "central_state",
     "check_link",
     "from_tree",
     "let_drop",

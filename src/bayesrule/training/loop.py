@@ -351,7 +351,8 @@ class Loop:
                 posterior = match(self._known(self.learner.posterior), self.held)
                 history[-1]["val_nll"] = mean_nll(posterior, self.held)
         if self.callbacks:
-            progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, LazyLogs(logs), history)
+            where = self.step, self.plan.steps, epoch, self.plan.epochs
+            progress = Progress(*where, ended, LazyLogs(logs), history, self._present)
             answers = [callback(progress) for callback in self.callbacks]  # each is called, whatever others answer
             self.stop = self.stop or any(answers)
         if ended and (self.callbacks or self.count > 1):
@@ -372,6 +373,11 @@ class Loop:
             best = processes.any_of(best and not self.rank)
         if best:
             self.best = {"epoch": epoch, "learner": files.copied(self.learner.state_dict())}
+
+    def _present(self) -> Posterior:
+        """What is known at this moment, for callbacks."""
+        posterior = self._known(self.learner.posterior)
+        return posterior.with_context(info=posterior.info | self._story())
 
     def _known(self, ask: Callable[[], Posterior]) -> Posterior:
         """What the learner knows, if it is finite; its draws depend on the seed alone."""
