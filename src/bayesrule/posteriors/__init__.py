@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bayesrule.posteriors.averages import predict_normal
 from bayesrule.posteriors.base import Context, Posterior, from_tree, load
+from bayesrule.posteriors.calibration import calibrate, recalibrated
 from bayesrule.posteriors.central import central_state
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
@@ -29,6 +30,7 @@ __all__ = [
     "Network",
     "Particles",
     "Posterior",
+    "calibrate",
     "central_state",
     "check_link",
     "finite",
@@ -40,6 +42,7 @@ __all__ = [
     "normal_draws",
     "normals",
     "predict_normal",
+    "recalibrated",
     "seats",
     "settled",
     "stacked",

@@ -310,9 +310,20 @@ def _read(path: str | Path, tree: Tree, model: nn.Module) -> Posterior:
     posterior = KINDS[tree["kind"]].from_state(tree["state"], context)
     posterior.verify()
     # What was read says the same as the file: nothing in it was left aside, or taken for something else.
-    again = {"state": posterior.state(), "likelihood": to_spec(likelihood), "scaling": context.scaling.state()}
-    again["guarantees"] = promises.state()
+    again = {
+        "state": posterior.state(),
+        "likelihood": _as_written(likelihood, tree),
+        "scaling": context.scaling.state(),
+        "guarantees": promises.state(),
+    }
     for part, found in again.items():
         if files.layout(found) != files.layout(tree.get(part, {})):
             raise ValueError(f"its {part} is not one of kind {tree['kind']!r}")
     return posterior
+
+
+def _as_written(likelihood: Likelihood, tree: Tree) -> Tree:
+    """A likelihood as a file has it: an older one lacks fields that are newer, and so are at their defaults."""
+    spec = to_spec(likelihood)
+    known = tree["likelihood"]["fields"]
+    return spec | {"fields": {name: value for name, value in spec["fields"].items() if name in known}}

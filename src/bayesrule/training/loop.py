@@ -37,7 +37,7 @@ from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Learner, Logs, Method, Noise, Plan, check_stoppable, check_weighted
-from bayesrule.posteriors import Posterior, match
+from bayesrule.posteriors import Posterior, match, recalibrated
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
@@ -104,7 +104,8 @@ def fit(
             on.
         seed: the same seed gives the same posterior.
         val: held-out ``(X, y)`` in the user's units, or the share of the training data to hold out: ``val_nll`` is
-            logged after each epoch, and what is unknown of the likelihood, such as noise, is settled on it at the end.
+            logged after each epoch, and what is unknown of the likelihood, such as noise, is settled on it at the end,
+            the temperature of classes where that clearly helps, ``posterior.info["calibration"]``.
             None: for that purpose a tenth, or up to a fifth of few data, from 100 examples on; 0: nothing.
         callbacks: called with a `Progress` after each step.
         out: a directory for checkpoints and the posterior; `resume` continues from it.
@@ -257,6 +258,8 @@ class Loop:
             if self.best is not None:
                 self._return_to(self.best)
             posterior = self._known(lambda: self.learner.conclude(self.held))
+            if self.held is not None:
+                posterior = recalibrated(posterior, self.held)
             self.plan.history[:] = history
             diagnosis = {} if self.first is None else self._diagnosis(posterior, self.first)
         posterior = posterior.with_context(info=posterior.context.info | diagnosis | self._story())
