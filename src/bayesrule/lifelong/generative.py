@@ -13,9 +13,9 @@ from bayesrule import modules
 from bayesrule.data import Inputs, inputs
 from bayesrule.lifelong.base import Past, Strategy, divided
 from bayesrule.lifelong.fits import Fits, network_of
-from bayesrule.lifelong.memory import outputs_of
 from bayesrule.lifelong.streams import Chapter, Heads
 from bayesrule.methods import MAP
+from bayesrule.modules import outputs_of
 from bayesrule.posteriors import Context, Particles, Posterior
 from bayesrule.priors import Gaussian
 

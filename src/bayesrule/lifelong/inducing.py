@@ -11,11 +11,11 @@ from torch import Tensor
 from bayesrule.data import Inputs, inputs
 from bayesrule.lifelong.base import Past, Strategy, keep
 from bayesrule.lifelong.fits import Fits, network_of
-from bayesrule.lifelong.memory import outputs_of
 from bayesrule.lifelong.streams import Chapter, Examples, Heads
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import MAP
 from bayesrule.models import MultiHead
+from bayesrule.modules import outputs_of
 from bayesrule.posteriors import Particles
 from bayesrule.priors import Gaussian, Inducing, kernel, with_one
 

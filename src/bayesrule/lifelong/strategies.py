@@ -21,11 +21,11 @@ from bayesrule.lifelong.base import Past, Strategy, divided, keep
 from bayesrule.lifelong.fits import Fits, network_of, point
 from bayesrule.lifelong.generative import Generative
 from bayesrule.lifelong.inducing import InducingPoints
-from bayesrule.lifelong.memory import outputs_of
 from bayesrule.lifelong.streams import Chapter, Examples
 from bayesrule.lifelong.synaptic import SynapticIntelligence
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import BBB, IVON, MAP, VOGN, Laplace, Method
+from bayesrule.modules import outputs_of
 from bayesrule.naming import choose
 from bayesrule.posteriors import Gaussian as GaussianPosterior
 from bayesrule.posteriors import Posterior

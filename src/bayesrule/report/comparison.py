@@ -15,8 +15,10 @@ from bayesrule.evaluate import Scores, agreement, baselines, score
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Binary, Prediction
 from bayesrule.report.choices import choices
+from bayesrule.report.examples import Worth
 from bayesrule.report.measures import number
 from bayesrule.report.mixing import ChainTable, chain_table
+from bayesrule.report.promises import promises
 from bayesrule.report.provenance import provenance, versions
 
 UNSHOWN = ("history", "seconds", "versions", "collapse")  # of a posterior's info, among the settings of a method
@@ -27,7 +29,8 @@ CURVE, PLANE = 240, 90  # points along an axis of the picture of a function of o
 class Entry:
     """A method: its scores, its predictions on test inputs, on inputs from elsewhere and on a grid, and its cost.
 
-    ``choices`` are sentences about what its fit has settled from the data; ``chains`` is what those of a sampler tell.
+    ``choices`` are sentences about what its fit has settled from the data; ``chains`` is what those of a sampler tell;
+    ``promises`` are sentences about what it guarantees.
     """
 
     name: str
@@ -39,13 +42,15 @@ class Entry:
     settings: Mapping[str, Any] = field(default_factory=dict)
     choices: Sequence[str] = ()
     chains: ChainTable | None = None
+    promises: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Entries on one data set, and how they came about. ``notes`` are sentences about the data.
 
-    ``baselines`` are what any method has to beat: they are in the leaderboard, and in no figure.
+    ``baselines`` are what any method has to beat: they are in the leaderboard, and in no figure. ``worth``: which
+    training examples matter, where that was asked for.
     """
 
     split: Split
@@ -56,6 +61,7 @@ class Comparison:
     notes: Sequence[str] = ()
     versions: Mapping[str, str] = field(default_factory=versions)
     baselines: Sequence[Entry] = ()
+    worth: Worth | None = None
 
     def __post_init__(self) -> None:
         if not self.entries:
@@ -96,7 +102,15 @@ class Comparison:
             "methods": {entry.name: self._plain(entry) for entry in self.ranked},
             "baselines": {entry.name: self._plain(entry) for entry in by_nll(self.baselines)},
             "warnings": self.warnings,
+            **self._worth(),
         }
+
+    def _worth(self) -> dict[str, Any]:
+        """Rows of training examples and −log p of their targets by all others, if that was asked for."""
+        if self.worth is None:
+            return {}
+        found = {name: {"rows": rows, "nll": self.worth.nll[name]} for name, rows in self.worth.rows.items()}
+        return {"influence": found}
 
     def _plain(self, entry: Entry) -> dict[str, Any]:
         return {
@@ -106,6 +120,7 @@ class Comparison:
             "seconds": entry.seconds,
             "cost": self.cost(entry),
             "choices": list(entry.choices),
+            "promises": list(entry.promises),
         }
 
 
@@ -140,6 +155,7 @@ def examine(name: str, posterior: Posterior, split: Split, samples: int = 32, se
         {key: value for key, value in posterior.info.items() if key not in UNSHOWN},
         choices(posterior.info),
         chain_table(posterior, x),
+        promises(posterior, split),
     )
 
 
