@@ -75,16 +75,17 @@ def network_of(posterior: Posterior | None, fits: Fits) -> nn.Module:
     """The network at the posterior's mean or only particle; without a posterior a copy of the fresh one."""
     network = modules.twin(fits.fresh)
     if posterior is not None:
-        network.load_state_dict(_state(posterior), strict=False)
+        network.load_state_dict(state_of(posterior), strict=False)
     return network
 
 
 def point(posterior: Posterior) -> Posterior:
     """The posterior's mean as a network that is taken to be certain."""
-    return Particles([_state(posterior)], posterior.context)
+    return Particles([state_of(posterior)], posterior.context)
 
 
-def _state(posterior: Posterior) -> modules.Parameters:
+def state_of(posterior: Posterior) -> modules.Parameters:
+    """Weights and buffers at the posterior's mean, or of its only particle."""
     if isinstance(posterior, Particles):
         return posterior.states[0]
     if isinstance(posterior, Gaussian):

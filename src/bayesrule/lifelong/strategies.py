@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule import structures
-from bayesrule.curvature import jacobians
+from bayesrule.curvature import kernels
 from bayesrule.data import Inputs, inputs
 from bayesrule.lifelong import memory as memories
-from bayesrule.lifelong.fits import Fits, network_of, point
+from bayesrule.lifelong.coordinates import Rotated, has_coordinates
+from bayesrule.lifelong.fits import Fits, network_of, point, state_of
 from bayesrule.lifelong.memory import Memory, outputs_of
 from bayesrule.lifelong.streams import Chapter, Examples
 from bayesrule.lifelong.synaptic import SynapticIntelligence
@@ -197,11 +198,22 @@ class Weighted(Strategy):
         if past.belief is None:
             belief = fits(fits.fresh, chapter.train, laplace, Gaussian(self.scale))
         else:
-            prior = past.belief.as_prior()
-            before = network_of(past.posterior, fits)
-            mode = fits(before, chapter.train, MAP(self.lr), prior, temperature=self.strength)
-            belief = pooled(fits(network_of(mode, fits), chapter.train, laplace, prior, epochs=0))
+            network = self._mode(past.belief, chapter, fits)
+            belief = pooled(fits(network, chapter.train, laplace, past.belief.as_prior(), epochs=0))
         return Past(point(belief), belief)
+
+    def _mode(self, past: Posterior, chapter: Chapter, fits: Fits) -> nn.Module:
+        """argmin of the task's loss plus strength/2 (w − w₀)ᵀΛ(w − w₀), from w₀."""
+        assert isinstance(past, GaussianPosterior)
+        if not has_coordinates(past.precision):
+            mode = fits(network_of(past, fits), chapter.train, MAP(self.lr), past.as_prior(), self.strength)
+            return network_of(mode, fits)
+        rotated = Rotated(fits.fresh, past)
+        mode = fits(rotated, chapter.train, MAP(self.lr), rotated.prior, self.strength)
+        rotated.load_state_dict(state_of(mode), strict=False)
+        network = network_of(past, fits)
+        network.load_state_dict(rotated.weights(), strict=False)
+        return network
 
 
 @dataclass(frozen=True)
@@ -301,27 +313,23 @@ class Functions(Strategy):
         count, outputs = mean.shape
         if not self.kernel:
             return torch.eye(count).expand(outputs, count, count).clone()
-        found = []
-        for c in range(outputs):
-            # in double precision: points that say nearly the same make a kernel that is nearly singular
-            j = jacobians(_OneMean(network, likelihood, c), x)[:, 0].double()
-            found.append((j * variances) @ j.T)
-        kernel = torch.stack(found)
+        # in double precision: points that say nearly the same make a kernel that is nearly singular
+        kernel = kernels(_Means(network, likelihood), x, variances)
         least = self.jitter + SMALLEST * kernel.diagonal(dim1=1, dim2=2).mean(1)
         kernel += least[:, None, None] * torch.eye(count, dtype=torch.float64)
         return torch.cholesky_inverse(torch.linalg.cholesky(kernel)).float()
 
 
-class _OneMean(nn.Module):
-    """One of the means of a network's outputs."""
+class _Means(nn.Module):
+    """The means of a network's outputs."""
 
-    def __init__(self, network: nn.Module, likelihood: Likelihood, which: int) -> None:
+    def __init__(self, network: nn.Module, likelihood: Likelihood) -> None:
         super().__init__()
-        self.network, self.likelihood, self.which = network, likelihood, which
+        self.network, self.likelihood = network, likelihood
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
-        """[B, 1]."""
-        return means_at(self.likelihood, self.network(*args, **kwargs))[:, self.which : self.which + 1]
+        """[B, C]."""
+        return means_at(self.likelihood, self.network(*args, **kwargs))
 
 
 def keep(past: Past, rule: str, points: int, network: nn.Module, chapter: Chapter, fits: Fits) -> Memory:
