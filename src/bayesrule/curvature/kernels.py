@@ -14,7 +14,7 @@ from bayesrule.data import Inputs, inputs
 
 
 def kernels(model: nn.Module, x: Inputs, variances: Tensor) -> Tensor:
-    """K_c = J_c diag(v) J_cᵀ for each output c of a model, [C, B, B] in float64: J_c = ∂f_c/∂w at the examples of ``x``.
+    """K_c = J_c diag(v) J_cᵀ for each output c of a model, [C, B, B] in float64: J_c is ∂f_c/∂w at the examples ``x``.
 
     ``variances``: v, a number for each trainable parameter, in the order of the flat vector. For a weight that each
     example uses once, J_ic = g_ic x_iᵀ, and K_c = Σ_o g_co g_coᵀ ∘ (X diag(v_o) Xᵀ): the products with the inputs are
@@ -49,11 +49,17 @@ def _add(total: Tensor, uses: list[list[GradientForm]], v: Tensor) -> None:
         _add_outer(total, torch.stack([form.left for form in outers]), outers[0].right.double(), v.flatten(1))
         return
     for kernel, forms in zip(total, uses, strict=True):
-        for rows in pieces(len(kernel), v.numel()) if forms else ():
-            some = sum(form.gradients(rows) for form in forms).flatten(1).double()
+        if not forms:
+            continue
+        for rows in pieces(len(kernel), v.numel()):
+            some = _written(forms, rows) * v.flatten()
             for others in pieces(len(kernel), v.numel()):
-                rest = sum(form.gradients(others) for form in forms).flatten(1).double()
-                kernel[rows, others] += (some * v.flatten()) @ rest.T
+                kernel[rows, others] += some @ _written(forms, others).T
+
+
+def _written(forms: list[GradientForm], rows: slice) -> Tensor:
+    """The gradients of some examples, summed over the uses of a parameter: [len(rows), P]."""
+    return torch.stack([form.gradients(rows) for form in forms]).sum(0).flatten(1).double()
 
 
 def _add_outer(total: Tensor, lefts: Tensor, right: Tensor, v: Tensor) -> None:

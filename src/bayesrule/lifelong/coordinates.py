@@ -18,7 +18,7 @@ class Rotated(nn.Module):
     """A network at w = mean + Mz as a module of the one parameter z, where MᵀΛM is diagonal for the precision Λ of a
     Gaussian with that mean.
 
-    M is block diagonal, with a block for each part of Λ: of a Kronecker product it is W = left Z rightᵀ in the product's
+    M is block diagonal, a block for each part of Λ: of a Kronecker product it is W = left Z rightᵀ in the product's
     `basis`, of a diagonal the identity. Adam has a rate for each coordinate, and none of them suits where the penalty
     ½(w − mean)ᵀΛ(w − mean) ties weights together along stiff and soft directions: in z each of these is a coordinate.
 
@@ -28,8 +28,8 @@ class Rotated(nn.Module):
     >>> weights = modules.copies(modules.parameters(network))
     >>> product = Kronecker([torch.eye(2)], [torch.ones(3, 3)], torch.ones(6), bias=True)
     >>> rotated = Rotated(network, Gaussian(weights, product, {}, Context(network, Categorical())))
-    >>> rotated.prior.precision.diagonal.sort().values.float()  # 1 + eigenvalues of I ⊗ 11ᵀ
-    tensor([1.0000, 1.0000, 1.0000, 1.0000, 4.0000, 4.0000])
+    >>> rotated.prior.precision.diagonal.sort().values.round()  # 1 + eigenvalues of I ⊗ 11ᵀ
+    tensor([1., 1., 1., 1., 4., 4.], dtype=torch.float64)
     """
 
     def __init__(self, network: nn.Module, known: Gaussian) -> None:
@@ -39,6 +39,7 @@ class Rotated(nn.Module):
         self.network.requires_grad_(False)
         self.names = list(known.mean)
         dtype = modules.dtype_of(network)
+        self.sizes = [part.size for part in parts(known.precision)]
         self.blocks = nn.ModuleList(_Block(part, dtype) for part in parts(known.precision))
         values = torch.cat([_values(part) for part in parts(known.precision)])
         self.z = nn.Parameter(torch.zeros_like(values, dtype=dtype))
@@ -52,7 +53,7 @@ class Rotated(nn.Module):
         """w = mean + Mz by name."""
         here = dict(self.network.named_parameters())
         mean = {name: here[name] for name in self.names}
-        pieces = torch.split(self.z, [block.size for block in self.blocks])
+        pieces = torch.split(self.z, self.sizes)
         moved = torch.cat([block(piece) for block, piece in zip(self.blocks, pieces, strict=True)])
         return {name: mean[name] + away for name, away in modules.unflatten(moved, mean).items()}
 
@@ -60,9 +61,11 @@ class Rotated(nn.Module):
 class _Block(nn.Module):
     """Mz of one part of Λ."""
 
+    left: Tensor
+    right: Tensor
+
     def __init__(self, part: Structure, dtype: torch.dtype) -> None:
         super().__init__()
-        self.size = part.size
         self.turns = isinstance(part, Kronecker)
         if isinstance(part, Kronecker):
             self.shape, self.bias = part.shape, part.bias
