@@ -24,7 +24,9 @@ def known():
 def test_at_zero_it_is_the_network_at_the_mean(known):
     x = torch.randn(5, 2, dtype=torch.float64)
     expected = modules.call(known.at_mean(known.context.model), x)
-    torch.testing.assert_close(Rotated(known.context.model, known)(x), expected)
+    rotated = Rotated(known.context.model, known)
+    assert rotated.first == 1  # after the Flatten
+    torch.testing.assert_close(rotated(rotated.inputs(x)), expected)
 
 
 def test_the_density_of_z_is_that_of_the_weights(known):
@@ -34,6 +36,22 @@ def test_the_density_of_z_is_that_of_the_weights(known):
     mine = rotated.prior.log_prob({"z": rotated.z}) - rotated.prior.log_prob({"z": torch.zeros_like(rotated.z)})
     theirs = prior.log_prob(rotated.weights()) - prior.log_prob(known.mean)
     torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_the_network_at_z_is_that_of_its_weights(known, nested):
+    """With rotated inputs where the first layer is at hand, and with rotated weights where it is not."""
+    model = known.context.model
+    if nested:
+        mean = {f"0.{name}": w for name, w in known.mean.items()}
+        known = br.posteriors.Gaussian(mean, known.precision, {}, known.context)
+        model = nn.Sequential(model)
+    rotated = Rotated(model, known)
+    assert (rotated.first is None) == nested
+    with torch.no_grad():
+        rotated.z.copy_(torch.randn_like(rotated.z))
+    x = torch.randn(5, 2, dtype=torch.float64)
+    torch.testing.assert_close(rotated(rotated.inputs(x)), modules.call(model, x, rotated.weights()))
 
 
 def test_the_user_module_and_the_posterior_stay_as_they_are(known):

@@ -209,7 +209,8 @@ class Weighted(Strategy):
             mode = fits(network_of(past, fits), chapter.train, MAP(self.lr), past.as_prior(), self.strength)
             return network_of(mode, fits)
         rotated = Rotated(fits.fresh, past)
-        mode = fits(rotated, chapter.train, MAP(self.lr), rotated.prior, self.strength)
+        x, y = chapter.train
+        mode = fits(rotated, (rotated.inputs(x), y), MAP(self.lr), rotated.prior, self.strength)
         rotated.load_state_dict(state_of(mode), strict=False)
         network = network_of(past, fits)
         network.load_state_dict(rotated.weights(), strict=False)
