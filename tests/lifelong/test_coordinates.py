@@ -55,8 +55,9 @@ def test_the_network_at_z_is_that_of_its_weights(known, nested):
 
 
 def test_the_user_module_and_the_posterior_stay_as_they_are(known):
-    before = modules.copies(known.mean)
+    before, state = modules.copies(known.mean), torch.get_rng_state()
     rotated = Rotated(known.context.model, known)
+    assert torch.equal(torch.get_rng_state(), state)
     assert [name for name, p in rotated.named_parameters() if p.requires_grad] == ["z"]
     assert all(p.requires_grad for p in known.context.model.parameters())
     assert all(torch.equal(before[name], mean) for name, mean in known.mean.items())

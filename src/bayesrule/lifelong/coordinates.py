@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from bayesrule import modules
 from bayesrule.data import Inputs
@@ -60,7 +61,9 @@ class Rotated(nn.Module):
         w = torch.cat([weight, bias[:, None]], 1).double()
         inside = torch.linalg.solve(block.right.double(), w.T).T.to(weight)
         self.mean = {f"{first}.weight": inside, **self.mean}
-        self.network[first] = nn.Linear(*inside.T.shape, bias=False, dtype=weight.dtype).requires_grad_(False)
+        layer = skip_init(nn.Linear, *inside.T.shape, bias=False, device=weight.device, dtype=weight.dtype)
+        layer.load_state_dict({"weight": inside})
+        self.network[first] = layer.requires_grad_(False)
         self.outside = block.right
         self.blocks[0] = block.without_right()
 
