@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
 
 from bayesrule import modules
 from bayesrule.data import Inputs
@@ -55,13 +54,16 @@ class Rotated(nn.Module):
 
     def _take_rotated_inputs(self, first: int) -> None:
         """Put left Z₀ in the place of the first layer's weight and bias, W₀ = left Z₀ rightᵀ."""
-        assert isinstance(self.network, nn.Sequential)
         block = self.blocks[0]
+        assert isinstance(self.network, nn.Sequential)
+        assert block.right is not None
         weight, bias = self.mean.pop(f"{first}.weight"), self.mean.pop(f"{first}.bias")
         w = torch.cat([weight, bias[:, None]], 1).double()
         inside = torch.linalg.solve(block.right.double(), w.T).T.to(weight)
         self.mean = {f"{first}.weight": inside, **self.mean}
-        layer = skip_init(nn.Linear, *inside.T.shape, bias=False, device=weight.device, dtype=weight.dtype)
+        # with no first weights drawn, which would take numbers from the user's generator
+        rows, columns = inside.shape
+        layer = nn.Linear(columns, rows, bias=False, device="meta", dtype=weight.dtype).to_empty(device=weight.device)
         layer.load_state_dict({"weight": inside})
         self.network[first] = layer.requires_grad_(False)
         self.outside = block.right
