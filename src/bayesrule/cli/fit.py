@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bayesrule import processes
 from bayesrule.cli import fields, options, sources
+from bayesrule.cli.guarantees import promised
 from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
@@ -23,6 +24,7 @@ from bayesrule.training import Folder
 EPILOG = """examples:
   bayesrule fit digits --method swag
   bayesrule fit houses.csv --target price --out runs/houses
+  bayesrule fit houses.csv --target price --guarantee 0.9
   bayesrule fit --resume --out runs/houses
   torchrun --nproc-per-node 2 -m bayesrule fit digits --method ivon"""
 
@@ -33,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.method(parser)
     options.about_training(parser)
     options.early_stopping(parser)
+    options.guarantee(parser)
     options.about_output(parser, "where the run goes (runs/DATA-METHOD)")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out, with its own settings")
 
@@ -77,10 +80,13 @@ def _train(
         raise
     if not first:
         return
+    if split.calibration is not None:
+        posterior, why = promised(posterior, split.calibration, settings, folder)
+        notes += why
     entry = examine(settings.method, posterior, split, seed=settings.seed)
     baselines = examine_baselines(split, settings.seed)
-    for choice in entry.choices:
-        say(choice)
+    for sentence in (*entry.choices, *entry.promises):
+        say(sentence)
     comparison = Comparison(split, [entry], run.command, settings.seed, schema, notes, baselines=baselines)
     publish(comparison, folder.path, args.json)
 

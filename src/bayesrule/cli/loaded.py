@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from bayesrule.cli.runs import Rows, Run
 from bayesrule.data import Schema
 from bayesrule.posteriors import Posterior
+from bayesrule.predictions import Numbers, Prediction
+from bayesrule.predictions.frames import columns, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +51,8 @@ class LoadedRun:
         """The predictions of rows, with what is said of them, and the columns that are kept."""
         prediction = self.posterior.predict(rows.x, seed=self.run.settings.seed)
         table = prediction.to_frame(level, self.run.classes)
+        for promise, cells in self._promised(prediction).items():
+            table[promise] = cells
         if rows.unusual is not None:
             table["unusual"] = [", ".join(names) for names in rows.unusual]
         if rows.kept is not None:
@@ -55,6 +61,26 @@ class LoadedRun:
                 values = rows.kept[name].astype(object)
                 table[free] = values.where(values.notna(), None).to_numpy()  # JSON has no NaN
         return table
+
+    def _promised(self, prediction: Prediction) -> dict[str, list[Any]]:
+        """Columns of what the run promises: sets or intervals that hold the truth, and which rows are answered."""
+        found: dict[str, list[Any]] = {}
+        conformal, selective = self.posterior.guarantees.conformal, self.posterior.guarantees.selective
+        if conformal is not None and not conformal.groups:  # rows do not tell their groups
+            shown = percent(conformal.level)
+            if isinstance(prediction, Numbers):
+                for end, values in zip(("lower", "upper"), conformal.intervals(prediction), strict=True):
+                    found |= columns(f"guaranteed_{end}_{shown}", values)
+            else:
+                found[f"guaranteed_set_{shown}"] = self._named(conformal.sets(prediction))
+        if selective is not None:
+            found["answered"] = selective.answers(prediction).answered.tolist()
+        return found
+
+    def _named(self, sets: Tensor) -> list[str]:
+        """Sets of classes by their names, one after another with | between."""
+        names = self.run.classes or [str(number) for number in range(sets.shape[1])]
+        return [" | ".join(name for name, inside in zip(names, row, strict=True) if inside) for row in sets.tolist()]
 
     def __repr__(self) -> str:
         return f"LoadedRun({self.run.settings.data!r}, {self.posterior!r})"

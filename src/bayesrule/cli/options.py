@@ -44,6 +44,7 @@ class RunSettings:
     threads: int = 1
     device: str = "cpu"
     early_stopping: int | None = None
+    guarantee: float | None = None
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> RunSettings:
@@ -57,6 +58,10 @@ class RunSettings:
             raise ValueError(f"--threads must be at least 1, got {settings.threads}")
         if settings.early_stopping is not None and settings.early_stopping < 1:
             raise ValueError(f"--early-stopping must be at least 1 epoch, got {settings.early_stopping}")
+        if settings.guarantee is not None and not 0 < settings.guarantee < 1:
+            raise ValueError(
+                f"--guarantee must be between 0 and 1, both excluded, got {settings.guarantee:g}: for 90 % give 0.9"
+            )
         choose_device(settings.device)  # an error now if there is none, before any data are read
         return settings
 
@@ -196,6 +201,12 @@ def early_stopping(parser: argparse.ArgumentParser) -> None:
     """When to stop training before its end."""
     help = "stop when the NLL of a held-out tenth of the training rows has not fallen for N epochs (N: 5)"
     _option(parser, "--early-stopping", type=int, nargs="?", const=5, metavar="N", help=help)
+
+
+def guarantee(parser: argparse.ArgumentParser) -> None:
+    """What is to be promised."""
+    help = "promise that a share P of sets or intervals hold the truth, calibrated on rows that training never sees"
+    _option(parser, "--guarantee", type=float, metavar="P", help=help)
 
 
 def about_output(parser: argparse.ArgumentParser, out: str) -> None:

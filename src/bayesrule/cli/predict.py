@@ -1,9 +1,10 @@
 """Predict the rows of a table, or the test examples of a named set, with a trained run, as CSV.
 
 Classes: prediction, confidence, p_CLASS ..., entropy, aleatoric, epistemic (nats). Numbers: prediction, std, lower_90,
-upper_90, aleatoric_std, epistemic_std. For a table also unusual, the columns in which a row is far from all that was
-trained on, and the columns that are kept. One line for each row of DATA, in order; the target column is not needed.
-A label that a spreadsheet would take for a formula, such as =1+1, has an apostrophe in front.
+upper_90, aleatoric_std, epistemic_std. Of a run with --guarantee 0.9 also guaranteed_set_90, classes with | between,
+and answered; or guaranteed_lower_90 and guaranteed_upper_90. For a table also unusual, the columns in which a row is
+far from all that was trained on, and the columns that are kept. One line for each row of DATA, in order; the target
+column is not needed. A label that a spreadsheet would take for a formula, such as =1+1, has an apostrophe in front.
 """
 
 from __future__ import annotations

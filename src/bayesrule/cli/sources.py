@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from bayesrule import likelihoods
+from bayesrule.cli.guarantees import calibration_rows
 from bayesrule.cli.options import RunSettings, is_table
-from bayesrule.data import Kind, Schema, Split, fingerprint, load_set, load_table, read_table
+from bayesrule.data import Kind, Schema, Split, fingerprint, load_set, load_table, read_table, spare
 from bayesrule.data.reading import stem
+from bayesrule.seeds import mixed
 
 HELD_OUT = 0.2
 """The share of the rows of a table that is tested on."""
@@ -58,6 +61,8 @@ def settled(settings: RunSettings, split: Split) -> tuple[RunSettings, list[str]
 def describe(split: Split, schema: Schema | None) -> list[str]:
     """What was found, in sentences."""
     examples = f"{_many(len(split.train[1]), 'example')} to train on, {len(split.test[1])} held out"
+    if split.calibration is not None:
+        examples += f", {len(split.calibration[1])} to calibrate the guarantee on"
     if schema is None:
         return [f"{split.what}; {examples}"]
     encoded = f"{_many(len(schema.columns), 'column')} become {_many(len(schema.features), 'input')}"
@@ -73,7 +78,12 @@ def _named(settings: RunSettings) -> Split:
     for option in ("target", "kind", "drop", "keep", "sep", "test", "weights"):
         if getattr(settings, option):
             raise ValueError(f"--{option} is for .csv and .parquet files, but DATA is the name {settings.data!r}")
-    return load_set(settings.data, settings.data_dir, settings.split, settings.seed)
+    split = load_set(settings.data, settings.data_dir, settings.split, settings.seed)
+    if settings.guarantee is None:
+        return split
+    x, y = split.train
+    left, aside = spare(len(y), calibration_rows(settings.guarantee, len(y)), mixed(settings.seed, 1))
+    return replace(split, training=(x[left], y[left]), calibration=(x[aside], y[aside]))
 
 
 def _table(settings: RunSettings, schema: Schema | None) -> Source:
@@ -98,6 +108,7 @@ def _table(settings: RunSettings, schema: Schema | None) -> Source:
         sep=settings.sep,
         without=without,
         weights=settings.weights,
+        calibration=None if settings.guarantee is None else partial(calibration_rows, settings.guarantee),
     )
     return Source(*loaded, fingerprint(settings.data))
 

@@ -13,7 +13,7 @@ from bayesrule.data.intake import as_data, as_inputs, standardize
 from bayesrule.data.loaders import Loader
 from bayesrule.data.reading import fingerprint, read_table
 from bayesrule.data.scaling import Affine, Scaling
-from bayesrule.data.splits import Kind, Pair, Split, cut, hold_out
+from bayesrule.data.splits import Kind, Pair, Split, cut, hold_out, spare
 from bayesrule.data.tables import Schema, load_table
 
 __all__ = [
@@ -48,5 +48,6 @@ __all__ = [
     "names",
     "read_table",
     "sine",
+    "spare",
     "standardize",
 ]

@@ -38,6 +38,8 @@ class Split:
     """Channels, height and width, if the inputs are pictures (perhaps flattened)."""
     weight: Tensor | None = None
     """How many times each training example counts; None: once."""
+    calibration: Pair | None = None
+    """Examples that are neither trained nor tested on, for promises to be calibrated on."""
 
     @property
     def train(self) -> Pair:
@@ -67,6 +69,17 @@ def hold_out(y: Tensor, test: float, seed: int) -> tuple[Tensor, Tensor]:
     held = np.zeros(len(y), dtype=bool)
     held[candidates[((np.arange(m) + 0.5) * len(candidates) / max(m, 1)).astype(int)]] = True  # evenly spaced
     return torch.from_numpy(np.flatnonzero(~held)), torch.from_numpy(np.flatnonzero(held))
+
+
+def spare(n: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows that are left, and ``count`` rows that are spared: a simple random sample of all ``n``.
+
+    >>> left, spared = spare(5, 2, seed=0)
+    >>> len(left), len(spared)
+    (3, 2)
+    """
+    order = np.random.default_rng(seed).permutation(n)
+    return torch.from_numpy(np.sort(order[count:])), torch.from_numpy(np.sort(order[:count]))
 
 
 def folds(y: Tensor, count: int, share: float, seed: int) -> Tensor:

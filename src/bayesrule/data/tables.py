@@ -24,7 +24,7 @@ numbers that all differ, if the column has no name or one like ``id`` or ``custo
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -50,8 +50,9 @@ from bayesrule.data.columns import (
     sorted_texts,
 )
 from bayesrule.data.reading import open_table, stem
-from bayesrule.data.splits import Kind, Split, hold_out
+from bayesrule.data.splits import Kind, Pair, Split, hold_out, spare
 from bayesrule.naming import unknown
+from bayesrule.seeds import mixed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,6 +210,7 @@ def load_table(
     sep: str | None = None,
     without: Collection[str] = (),
     weights: str | None = None,
+    calibration: Callable[[int], int] | None = None,
 ) -> tuple[Split, Schema]:
     """A file as a `Split`, with the schema learnt on its training rows, or the one that is given.
 
@@ -223,6 +225,8 @@ def load_table(
         sep: What separates the columns, where the guess is wrong.
         without: Columns that are no inputs.
         weights: A column that says how many times each training row counts; it is no input.
+        calibration: How many of so many training rows are spared for calibration. Nothing is learnt from them but which
+            classes there are.
     """
     table = open_table(path, sep)
     frame, holes = known_rows(table.frame, target)
@@ -236,16 +240,34 @@ def load_table(
     else:
         train, (held, notes) = frame, known_rows(open_table(test, sep).frame, target)
         notes = [*holes, *(f"{Path(test).name}: {note}" for note in notes)]
+    known, spared = train, None
+    if calibration is not None:
+        left, aside = spare(len(train), calibration(len(train)), mixed(seed, 1))
+        train, spared = known.iloc[left.numpy()], known.iloc[aside.numpy()]
     if schema is None:
-        schema = Schema.learn(train, target, kind, without)
+        schema = Schema.learn(known, target, kind, without, None if spared is None else train)
         # What is said of the target is of all rows, and of the columns of the training rows.
         schema = replace(schema, notes=(*table.notes, *notes, said, *schema.notes[1:]))
-    pairs = [(torch.from_numpy(schema.inputs(f)), torch.from_numpy(schema.targets(f))) for f in (train, held)]
-    what = f"{len(train)} + {len(held)} rows of {Path(path).name}, target {target!r}"
+    what = f"{len(known)} + {len(held)} rows of {Path(path).name}, target {target!r}"
     if not isinstance(test, float | int):
-        what = f"{len(train)} rows of {Path(path).name} and {len(held)} of {Path(test).name}, target {target!r}"
-    split = Split(stem(path), kind, what, pairs[1], pairs[0], schema.classes, schema.features)
-    return replace(split, weight=None if weights is None else _weights(train, weights)), schema
+        what = f"{len(known)} rows of {Path(path).name} and {len(held)} of {Path(test).name}, target {target!r}"
+    split = Split(
+        stem(path),
+        kind,
+        what,
+        _pair(schema, held),
+        _pair(schema, train),
+        schema.classes,
+        schema.features,
+        weight=None if weights is None else _weights(train, weights),
+        calibration=None if spared is None else _pair(schema, spared),
+    )
+    return split, schema
+
+
+def _pair(schema: Schema, frame: pd.DataFrame) -> Pair:
+    """Inputs and targets of rows."""
+    return torch.from_numpy(schema.inputs(frame)), torch.from_numpy(schema.targets(frame))
 
 
 def _weights(frame: pd.DataFrame, name: str) -> torch.Tensor:

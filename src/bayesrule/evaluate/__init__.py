@@ -5,6 +5,7 @@ from bayesrule.evaluate.baselines import Baseline, baselines
 from bayesrule.evaluate.chains import Mixing, chains
 from bayesrule.evaluate.collapse import collapse
 from bayesrule.evaluate.curves import quantile_calibration, reliability, risk_coverage
+from bayesrule.evaluate.guarantees import guarantees
 from bayesrule.evaluate.null import Null
 from bayesrule.evaluate.score import score
 from bayesrule.evaluate.scores import Scores
@@ -22,6 +23,7 @@ __all__ = [
     "collapse",
     "evaluate",
     "flat",
+    "guarantees",
     "quantile_calibration",
     "reliability",
     "risk_coverage",

@@ -7,6 +7,7 @@ import inspect
 from bayesrule.evaluate.agreement import agreement
 from bayesrule.evaluate.chains import chains
 from bayesrule.evaluate.collapse import collapse
+from bayesrule.evaluate.guarantees import guarantees
 from bayesrule.evaluate.score import evaluate as scores
 
 
@@ -15,7 +16,7 @@ class Evaluate:
 
     ``br.evaluate.collapse(posterior)``: whether it still listens to the data. ``br.evaluate.agreement(posterior,
     reference, x)``: how near its predictions are to those of another posterior. ``br.evaluate.chains(posterior, x)``:
-    whether the chains of a sampler have mixed.
+    whether the chains of a sampler have mixed. ``br.evaluate.guarantees(posterior, test)``: whether its promises hold.
     """
 
     __call__ = staticmethod(scores)
@@ -23,6 +24,7 @@ class Evaluate:
     collapse = staticmethod(collapse)
     agreement = staticmethod(agreement)
     chains = staticmethod(chains)
+    guarantees = staticmethod(guarantees)
 
 
 evaluate = Evaluate()

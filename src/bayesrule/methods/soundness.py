@@ -26,12 +26,12 @@ def check(task: Task, batch_size: int, began: float, last: float, posterior: Cal
 
     With L(q, u) = −log p(D|q, u) for outputs from q and unknowns u, a fit that ends at q, u is sound if
 
-        L(q, u) ≤ min(max(L(start, u_start), L(0, u*)), L(±3, u*)) + slack
+        L(q, u) ≤ max(L(0, u*) + slack, min(L(start, u_start) + slack, L(±3, u*))) + few
 
-    with a slack of a quarter of a nat for each number of D and ten in all, where u* is best for the outputs beside it.
-    The mode under a prior around zero has L ≤ L(0, u*), at any scale and temperature: weights of zero cost the prior
-    least, so that others have to fit better. The same holds of a variational q beside a narrow one around zero. A fit
-    of few steps is about as good as its start. A start far from the data excuses little, though: outputs of ±3 at
+    with a slack of a quarter of a nat for each number of D and few = 10 nats, where u* is best for the outputs beside
+    it. The mode under a prior around zero has L ≤ L(0, u*), at any scale and temperature: weights of zero cost the
+    prior least, so that others have to fit better. The same holds of a variational q beside a narrow one around zero. A
+    fit of few steps is about as good as its start. A start far from the data excuses little, though: outputs of ±3 at
     random are worse than a usual start on standardised data. What earlier data have taught may be wrong about new ones
     by as much as it likes.
 
@@ -42,15 +42,17 @@ def check(task: Task, batch_size: int, began: float, last: float, posterior: Cal
     numbers = sum(batch.y.numel() for batch in given)
     each = sum(len(batch.y) for batch in given) / numbers
     nothing = _untaught(task, ZERO, given)
-    slack = SLACK + FEW / numbers
-    if last * each <= nothing + slack:
+    few = FEW / numbers
+    limit = nothing + SLACK
+    if last * each <= limit + few:
         return
     # The first step has seen one batch alone; and a fit from a start of its own has not begun at the module's weights.
-    limit = max(began * each, _began(task, given), nothing)
+    start = max(began * each, _began(task, given)) + SLACK
     if not task.prior.learnt:
-        limit = min(limit, _untaught(task, UNTAUGHT, given))
+        start = min(start, _untaught(task, UNTAUGHT, given))
+    limit = max(limit, start)
     ended = _loss(task, posterior(), given)
-    if not ended <= limit + slack:
+    if not ended <= limit + few:
         raise FloatingPointError(
             f"the fit has diverged, though its numbers are finite: −log p(y|x, D) is on average {ended:.4g} for each "
             f"number of y; before training it was {began * each:.4g}, and for outputs of zero it is {nothing:.4g}. "

@@ -6,6 +6,7 @@ from bayesrule.posteriors.averages import predict_normal
 from bayesrule.posteriors.base import Context, Posterior, from_tree, load
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
+from bayesrule.posteriors.guarantees import Guarantees
 from bayesrule.posteriors.linearised import LINKS, WIDE, Linearised, check_link
 from bayesrule.posteriors.marginals import normal_draws, normals
 from bayesrule.posteriors.matching import match, most_probable, settled
@@ -21,6 +22,7 @@ __all__ = [
     "Context",
     "Dropout",
     "Gaussian",
+    "Guarantees",
     "Linearised",
     "Mixture",
     "Network",

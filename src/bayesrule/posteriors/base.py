@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,10 @@ from bayesrule.data import Data, Inputs, Loader, Scaling, as_inputs, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import from_spec, to_spec, unknown
+from bayesrule.posteriors import guarantees
+from bayesrule.posteriors.guarantees import Guarantees
 from bayesrule.posteriors.networks import Network, stack
-from bayesrule.predictions import Prediction
+from bayesrule.predictions import Answers, Conformal, Prediction, Selective
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 OF_GAUSSIANS = ("mean", "std", "as_prior", "at_mean")
 SHOWN = ("temperature", "epochs", "batch_size", "seed", "seconds")  # of a posterior's info, in notebooks
+P = TypeVar("P", Conformal, Selective)
 KINDS: dict[str, type[Posterior]] = {}  # every kind of posterior that a file can hold
 
 
@@ -42,6 +45,7 @@ class Context:
     likelihood: Likelihood
     scaling: Scaling = field(default_factory=Scaling)
     info: dict[str, Any] = field(default_factory=dict)
+    guarantees: Guarantees = field(default_factory=Guarantees)
 
 
 class Posterior(ABC):
@@ -95,6 +99,7 @@ class Posterior(ABC):
         """What it is and how it came about, for notebooks."""
         rows: list[tuple[str, Any]] = [(name, self.info[name]) for name in SHOWN if name in self.info]
         rows += self.info.get("diagnostics", {}).items()
+        rows += [("promise", promise.says) for promise in self.guarantees]
         return showing.table(rows, repr(self))
 
     @abstractmethod
@@ -145,8 +150,18 @@ class Posterior(ABC):
         """How this posterior came about: method, prior, temperature, data, versions."""
         return self.context.info
 
+    @property
+    def guarantees(self) -> Guarantees:
+        """What is promised of its predictions: `conformalize`, `selective`."""
+        return self.context.guarantees
+
     def with_context(self, **changes: Any) -> Self:
-        """The same distribution in another context: another likelihood, or more in its `info`."""
+        """The same distribution in another context: another likelihood, or more in its `info`.
+
+        What was promised of its predictions holds no longer where these change.
+        """
+        if changes.keys() & {"model", "likelihood", "scaling"}:
+            changes = {"guarantees": Guarantees()} | changes
         other = copy.copy(self)
         other.context = replace(self.context, **changes)
         return other
@@ -187,12 +202,60 @@ class Posterior(ABC):
             raise ValueError(f"the network's outputs at row {row} are NaN or infinite under some sampled weights")
         return self.likelihood.predict(outputs)
 
+    def conformalize(
+        self, held: Any, level: float = 0.9, groups: Any = None, score: str = "aps", samples: int = 32, seed: int = 0
+    ) -> Self:
+        """This posterior with a promise: a share ``level`` of `predict_set` or `predict_interval` holds the truth.
+
+        Args:
+            held: ``(X, y)`` that no fit has seen, drawn like what will be predicted.
+            level: Of new examples, on average over the choice of ``held``.
+            groups: The group of each held-out example, a text or whole number; the level then holds in each group.
+            score: Of classes: ``"aps"``, or ``"randomised-aps"``, whose sets hold the truth no more often than promised
+                and may be empty.
+            samples: Networks per prediction, here and in what is promised.
+            seed: Of these networks.
+        """
+        promise = guarantees.conformal(self, held, level, groups, score, samples, seed)
+        return self.with_context(guarantees=replace(self.guarantees, conformal=promise))
+
+    def selective(
+        self, held: Any, error: float = 0.01, confidence: float = 0.95, samples: int = 32, seed: int = 0
+    ) -> Self:
+        """This posterior with a promise: of what `predict_or_abstain` answers at most a share ``error`` is wrong.
+
+        The promise holds with probability ``confidence`` over the choice of ``held``, which is as for `conformalize`.
+        """
+        promise = guarantees.selective(self, held, error, confidence, samples, seed)
+        return self.with_context(guarantees=replace(self.guarantees, selective=promise))
+
+    def predict_set(self, x: Any, groups: Any = None) -> Tensor:
+        """Classes that hold the true one with the promised probability, as a mask ``[B, C, ...]``."""
+        promise = self._promised(self.guarantees.conformal, "conformalize(held, level=0.9)")
+        return promise.sets(self.predict(x, promise.samples, promise.seed), groups)
+
+    def predict_interval(self, x: Any, groups: Any = None) -> tuple[Tensor, Tensor]:
+        """Lower and upper ends that hold the true number with the promised probability, in the user's units."""
+        promise = self._promised(self.guarantees.conformal, "conformalize(held, level=0.9)")
+        return promise.intervals(self.predict(x, promise.samples, promise.seed), groups)
+
+    def predict_or_abstain(self, x: Any) -> Answers:
+        """Predictions, and which of them are answered, so that of those no more than promised are wrong."""
+        promise = self._promised(self.guarantees.selective, "selective(held, error=0.01)")
+        return promise.answers(self.predict(x, promise.samples, promise.seed))
+
+    def _promised(self, promise: P | None, how: str) -> P:
+        if promise is None:
+            raise ValueError(f"the posterior promises nothing of the kind yet: take posterior.{how} first")
+        return promise
+
     def save(self, path: str | Path) -> None:
         """Write the posterior with all that a prediction needs, except the module's code, to one file, atomically."""
         files.save(path, files.sealed(self.tree()), "posterior")
 
     def tree(self) -> dict[str, Tree]:
         """What `save` writes."""
+        promises = self.guarantees.state()
         return {
             "kind": self.kind,
             "state": self.state(),
@@ -201,6 +264,7 @@ class Posterior(ABC):
             "info": self.info,
             "signature": modules.signature(self.model),
             "frozen": modules.digests(modules.frozen(self.context.model)),
+            **({"guarantees": promises} if promises else {}),
         }
 
     def inputs(self, x: Any) -> Inputs:
@@ -245,12 +309,14 @@ def _read(path: str | Path, tree: Tree, model: nn.Module) -> Posterior:
         raise unknown("kind of posterior", tree["kind"], KINDS)
     likelihood = from_spec("likelihood", tree["likelihood"], likelihoods.AVAILABLE)
     likelihood.verify()
-    context = Context(model, likelihood, Scaling.from_state(tree["scaling"]), tree["info"])
+    promises = Guarantees.from_state(tree.get("guarantees", {}))
+    context = Context(model, likelihood, Scaling.from_state(tree["scaling"]), tree["info"], promises)
     posterior = KINDS[tree["kind"]].from_state(tree["state"], context)
     posterior.verify()
     # What was read says the same as the file: nothing in it was left aside, or taken for something else.
     again = {"state": posterior.state(), "likelihood": to_spec(likelihood), "scaling": context.scaling.state()}
+    again["guarantees"] = promises.state()
     for part, found in again.items():
-        if files.layout(found) != files.layout(tree[part]):
+        if files.layout(found) != files.layout(tree.get(part, {})):
             raise ValueError(f"its {part} is not one of kind {tree['kind']!r}")
     return posterior

@@ -72,7 +72,12 @@ class Gaussian(Posterior):
         return modules.unflatten(deviations, self.mean)
 
     def as_prior(self) -> Prior:
-        """This posterior as the prior of what comes next; weights that it leaves out keep the prior they had."""
+        """This posterior as the prior of what comes next; weights that it leaves out keep the prior they had.
+
+        The density alone. Its likelihood, scaling and temperature come along with ``br.fit(..., prior=posterior)``:
+        after a cold posterior a fit under ``as_prior()`` has to be given ``temperature=posterior.info["temperature"]``,
+        or each example of the past counts more than a new one.
+        """
         own = Structured(self.mean, self.precision * self.spread)
         if self.beside is None:
             return own

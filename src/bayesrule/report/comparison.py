@@ -17,6 +17,7 @@ from bayesrule.predictions import Binary, Prediction
 from bayesrule.report.choices import choices
 from bayesrule.report.measures import number
 from bayesrule.report.mixing import ChainTable, chain_table
+from bayesrule.report.promises import promises
 from bayesrule.report.provenance import provenance, versions
 
 UNSHOWN = ("history", "seconds", "versions", "collapse")  # of a posterior's info, among the settings of a method
@@ -27,7 +28,8 @@ CURVE, PLANE = 240, 90  # points along an axis of the picture of a function of o
 class Entry:
     """A method: its scores, its predictions on test inputs, on inputs from elsewhere and on a grid, and its cost.
 
-    ``choices`` are sentences about what its fit has settled from the data; ``chains`` is what those of a sampler tell.
+    ``choices`` are sentences about what its fit has settled from the data; ``chains`` is what those of a sampler tell;
+    ``promises`` are sentences about what it guarantees.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Entry:
     settings: Mapping[str, Any] = field(default_factory=dict)
     choices: Sequence[str] = ()
     chains: ChainTable | None = None
+    promises: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +109,7 @@ class Comparison:
             "seconds": entry.seconds,
             "cost": self.cost(entry),
             "choices": list(entry.choices),
+            "promises": list(entry.promises),
         }
 
 
@@ -140,6 +144,7 @@ def examine(name: str, posterior: Posterior, split: Split, samples: int = 32, se
         {key: value for key, value in posterior.info.items() if key not in UNSHOWN},
         choices(posterior.info),
         chain_table(posterior, x),
+        promises(posterior, split),
     )
 
 

@@ -62,11 +62,16 @@ class Spread:
         self.mean = self.mean + before / self.count
         self.squares = torch.addcmul(self.squares, before, position - self.mean)
 
-    def variance(self) -> Tensor:
-        """Σ(w − w̄)²/(n − 1), drawn a little towards small values where positions are few, as in Stan."""
+    def variance(self, before: Tensor) -> Tensor:
+        """v = Σ(w − w̄)²/(n − 1), drawn to the one before where positions are few: v^n/(n+5) · before^5/(n+5).
+
+        A mean of logarithms, so that coordinates of any size are learnt alike: columns of inputs may be on scales that
+        are orders of magnitude apart.
+        """
         found = self.squares / max(self.count - 1, 1)
+        found = found.maximum(torch.finfo(before.dtype).eps ** 2 * before)  # a chain that stood still tells nothing
         share = self.count / (self.count + 5)
-        return share * found + (1 - share) * 1e-3
+        return found.pow(share) * before.pow(1 - share)
 
     def tree(self) -> Tree:
         """Plain data."""
@@ -163,7 +168,7 @@ class ByAcceptance(Tuner):
         if self.spread.count < 2:
             return
         before = self.deviation
-        self.deviation = self.spread.variance().sqrt()
+        self.deviation = self.spread.variance(before.square()).sqrt()
         self.spread = Spread.none(before)
         if not self.fixed:
             # so that a step goes as far as before in the mean, until it is tuned again
@@ -249,7 +254,7 @@ class ByEnergy(Tuner):
         self.windows += 1
         if self.spread.count < 2:
             return
-        variance = self.spread.variance()
+        variance = self.spread.variance(self.deviation.square())
         if self.diagonal:
             before, self.deviation = self.deviation, variance.sqrt()
             shift = (before.log() - self.deviation.log()).mean(1).exp()
