@@ -98,7 +98,8 @@ told = {"collects": gc.isenabled(), "import": loaded()}
 gc.enable()
 br.fit(br.models.mlp(2, 2, hidden=(4,)), br.data.moons(seed=0), method="laplace", epochs=1)
 told["fit"] = loaded()
-br.penalties.prior_of, br.rule.Rule, br.gp.NetworkGP, br.families.Gamma, br.mean_field.elbo, br.lifelong.run
+br.penalties.prior_of, br.rule.Rule, br.gp.NetworkGP, br.families.Gamma, br.mean_field.elbo
+br.lifelong.run, br.active.run
 told["rooms"] = loaded()
 print(json.dumps(told))
 """
@@ -115,7 +116,7 @@ def parts(modules: Iterable[str]) -> set[str]:
     return {name.split(".")[1] for name in modules if name.startswith("bayesrule.")}
 
 
-ROOMS = {"families", "gp", "lifelong", "mean_field", "penalties", "rule"}
+ROOMS = {"active", "families", "gp", "lifelong", "mean_field", "penalties", "rule"}
 FRONTS = {"cli", "estimators", "experiments", "jobs", "report", "sweeps"}
 
 

@@ -36,6 +36,7 @@ try:
         structures,
         training,
     )
+    from bayesrule.decide import decide
     from bayesrule.evaluate import evaluate
     from bayesrule.posteriors import load
     from bayesrule.task import Task
@@ -47,12 +48,12 @@ finally:
 
 # Rooms that no fit enters: each is loaded when it is first used, so that `import bayesrule` stays quick.
 if TYPE_CHECKING:
-    from bayesrule import families, gp, lifelong, mean_field, penalties, rule
+    from bayesrule import active, families, gp, lifelong, mean_field, penalties, rule
     from bayesrule.cli.loaded import load_run
 else:
 
     def __getattr__(name: str) -> Any:
-        if name in ("families", "gp", "lifelong", "mean_field", "penalties", "rule"):
+        if name in ("active", "families", "gp", "lifelong", "mean_field", "penalties", "rule"):
             return importlib.import_module(f"bayesrule.{name}")
         if name == "load_run":
             return importlib.import_module("bayesrule.cli.loaded").load_run
@@ -66,8 +67,10 @@ __all__ = [
     "Balanced",
     "Cold",
     "Task",
+    "active",
     "curvature",
     "data",
+    "decide",
     "evaluate",
     "families",
     "fit",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -17,12 +16,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from threading import Thread
 from typing import Any, TypeVar
 
 import torch
 
 from bayesrule import __version__
+from bayesrule.actors import begin, portable
 from bayesrule.files import write_atomically
 from bayesrule.naming import Named, to_spec
 from bayesrule.showing import time_left
@@ -106,7 +105,7 @@ def finished(
         return
     # "spawn": a forked process would inherit torch's threads and locks, but not what holds them.
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin, (count,))
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), begin, (count,))
     try:
         waiting: dict[Future[Any], int] = {pool.submit(_asked, ask, call): index for index, call in enumerate(calls)}
         while waiting:
@@ -146,33 +145,11 @@ def threads(count: int = 1) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _begin(count: int) -> None:
-    """The start of a process that works for another one, and ends with it, however that one ends."""
-    torch.set_num_threads(count)
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(143)
-
-
 def _asked(ask: Callable[..., Any], call: tuple[Any, ...]) -> Any:
     try:
         return ask(*call)
     except Exception as error:
-        raise _portable(error) from None  # not all errors survive pickling
-
-
-def _portable(error: Exception) -> Exception:
-    """An error that can go from process to process."""
-    kind = type(error) if type(error).__module__ == "builtins" else RuntimeError
-    try:
-        return kind(str(error))
-    except TypeError:
-        return RuntimeError(repr(error))
+        raise portable(error) from None
 
 
 def _read(path: Path) -> Answer:

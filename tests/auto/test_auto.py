@@ -53,8 +53,21 @@ def test_no_network_learns_from_the_examples_that_it_is_judged_on():
     before, after = ends
     same = (before == after).flatten(1).all(1)
     kept = own.own_fold == 2
-    used = torch.tensor([c != 0 for c in range(3) for _ in range(5)])  # the constant has no linear weights
+    used = torch.tensor([c != 0 for c in range(3) for _ in range(5 + 2)])  # the constant has no linear weights
     assert torch.equal(same[used], kept[used])
+
+
+@pytest.mark.parametrize(("whole", "own"), [(2, [5, 6]), (0, [0, 1, 2, 3, 4])])
+def test_the_posteriors_networks_have_seen_all_data_where_there_are_such(whole, own):
+    """Networks from 5 on see all data; without any, those with a fold held out are taken."""
+    task = Task.create(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)), table())
+    found = learner(Auto(scales=(1.0,), whole=whole, networks=20), task)
+    assert found.own_fold.tolist() == list(range(5 + whole))
+    assert bool((found.own_fold[5:, None] != found.fold).all())
+    weights = found.teams[0].states()["0.weight"]
+    kept = torch.stack([state["0.weight"] for state in found.conclude(None).states])
+    used = [m for m in range(5 + whole) if bool((kept == weights[m]).all((1, 2)).any())]
+    assert used == own
 
 
 def test_folds_are_shares_of_every_class():
@@ -102,7 +115,7 @@ def test_the_network_of_a_candidate_without_one_is_zero_in_the_posterior():
     for k, team in ((1, lean), (1, full)):
         outputs = team.outputs_without(k, x)
         for c, found in enumerate(outputs):
-            whole = team.whole(c * own.folds + k)
+            whole = team.whole(c * own.each + k)
             assert set(whole) == set(own.task.parameters())
             torch.testing.assert_close(torch.func.functional_call(own.task.model, whole, x), found)
     assert not whole["network.1.weight"].equal(torch.zeros(8, 4))
@@ -114,7 +127,7 @@ def test_inputs_that_do_not_matter_are_left_out():
     x = torch.randn(300, 6, generator=generator)
     y = (2 * x[:, 0]).sin() * x[:, 1] + 0.1 * torch.randn(300, generator=generator)
     task = Task.create(br.models.tabular(6, 1, hidden=(16,)), (x, y))
-    own = learner(Auto(scales=(1.2,), columns=(1.2,), ridges=(), lassos=(), folds=2), task, epochs=60)
+    own = learner(Auto(scales=(1.2,), columns=(1.2,), ridges=(), lassos=(), folds=2, whole=0), task, epochs=60)
     for epoch in range(60):
         for batch in task.batches(43, epoch):
             own.step(batch)
@@ -123,20 +136,27 @@ def test_inputs_that_do_not_matter_are_left_out():
     assert by_column[2:].max() < 0.5 * plain[2:].min()
 
 
-def test_many_networks_at_once_learn_what_a_loop_over_them_does():
+@pytest.mark.parametrize("classes", [0, 2])
+def test_many_networks_at_once_learn_what_a_loop_over_them_does(classes):
+    """As products of matrices, by vmap, and in a loop."""
     ends = []
-    for at_once in (True, False):
+    for way in ("products", "vmap", "loop"):
         torch.manual_seed(0)
-        own = learner(task=Task.create(br.models.tabular(4, 1, hidden=(8,)).double(), table()))
+        network = br.models.tabular(4, classes or 1, hidden=(8,)).double()
+        own = learner(task=Task.create(network, table(classes=classes)))
         for team in own.teams:
-            assert team.at_once
-            team.at_once = at_once
+            assert team.layers is not None
+            if way != "products":
+                team.layers = None
+                team.at_once = way == "vmap" and team._runs_at_once()
+                assert team.at_once == (way == "vmap")
         for step, batch in enumerate(own.task.batches(32, 0)):
             torch.manual_seed(step)
             own.step(batch)
         ends.append(own.tensors())
-    for name, found in ends[0].items():
-        torch.testing.assert_close(found, ends[1][name], rtol=1e-7, atol=1e-9)
+    for name, wanted in ends[2].items():
+        for found in ends[:2]:
+            torch.testing.assert_close(found[name], wanted, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout(0.2)])
@@ -208,6 +228,7 @@ def test_the_posterior_holds_as_many_networks_as_it_says():
     [
         ({"scales": ()}, "scales must hold at least one"),
         ({"scales": (1.0, -1.0)}, "scales must be positive"),
+        ({"whole": -1}, "whole must be a whole number of at least 0"),
         ({"folds": 1}, "folds must be a whole number of at least 2"),
         ({"networks": 0}, "networks must be a whole number of at least 1"),
     ],

@@ -3,6 +3,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -65,6 +66,29 @@ def test_fit_says_what_it_found(bayesrule, tables):
         "the prior's width was not settled from the data: a fit of ",
     ):
         assert note in err
+
+
+def test_influence_is_in_the_report(bayesrule, tables):
+    line = ("fit", tables / "grades.csv", "--target", "grade", "--method", "map", "--epochs", 2, "--influence")
+    code, _, err = bayesrule(*line, "--out", "worth")
+    assert code == 0, err
+    page = Path("worth/report.html").read_text()
+    assert "What the training examples are worth" in page
+    assert "<b>high" not in page.split('id="worth"')[1]  # a class of the table, escaped
+    stored = json.loads(Path("worth/scores.json").read_text())["influence"]
+    assert set(stored) == {"influential", "suspicious"}
+    nll = stored["suspicious"]["nll"]
+    assert nll == sorted(nll, reverse=True)
+    assert all(0 <= row < 120 for row in stored["influential"]["rows"])
+
+
+def test_influence_that_cannot_be_told_is_said(bayesrule):
+    code, _, err = bayesrule("fit", "moons", "--method", "mc-dropout", "--epochs", 1, "--influence", "--out", "worth")
+    assert code == 0
+    assert "no influence of training examples: a dropout posterior has no network that stands for it" in err
+    code, _, err = bayesrule("fit", "moons", "--weights", "w", "--influence", "--out", "other")
+    assert code == 2
+    assert "--influence does not know weights of rows" in err
 
 
 def test_same_seed_same_scores(as_json):

@@ -9,6 +9,8 @@ from bayesrule.experiments.mean_field import (
     collapse,
     langevin_hmc,
     limit_functional,
+    temperature_cifar,
+    temperature_curve,
     temperature_mnist,
 )
 
@@ -86,11 +88,11 @@ def test_verdicts_on_the_authors_own_curve():
     own = curve()
     assert all(temperature_mnist._beside(own, tau).held for tau in temperature_mnist.COMPARED)
     assert not temperature_mnist._beside(curve(at_1={"accuracy": 0.93}), 1.0).held
-    for judge in ("_best", "_chance", "_falls", "_told"):
-        assert getattr(temperature_mnist, judge)(own).held, judge
-    assert not temperature_mnist._best(curve(at_5={"expected_nll": 0.01})).held
+    assert all(claim.held for claim in temperature_mnist.claims_of(own))
+    assert not temperature_curve.best(curve(at_5={"expected_nll": 0.01}), "").held
     assert not temperature_mnist._chance(curve(at_50={"confidence": 0.2})).held
-    assert not temperature_mnist._falls(curve(at_1={"confidence": 0.99})).held
+    assert not temperature_curve.falls(curve(at_1={"confidence": 0.99}), "").held
+    assert not temperature_curve.falls(curve(at_1={"confidence_outside": 0.99}), "").held
     assert not temperature_mnist._told(curve(at_50={"collapsed": False})).held
     assert not temperature_mnist._told(curve(at_1={"collapsed": True})).held
 
@@ -104,6 +106,40 @@ def test_a_sweep_of_temperatures_on_digits(monkeypatch):
     assert low["eta"] == pytest.approx(0.01 * 1438 / 7400)
     assert (low["collapsed"], high["collapsed"]) == (False, True)
     assert low["nll"] <= low["expected_nll"]  # the mean of densities is never worse than that of their logs
+    assert png(result).startswith(b"\x89PNG")
+
+
+def residual_curve(**changes):
+    """What the authors have found with ResNet-20, as rows of ours."""
+    found = []
+    for tau, (accuracy, ece, nll, confidence) in temperature_cifar.AUTHORS.items():
+        row = {"tau": tau, "accuracy": accuracy, "ece": ece, "expected_nll": nll, "confidence": confidence}
+        found.append(row | {"collapsed": False} | changes.get(f"at_{tau:g}", {}))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("at", "changes"),
+    [
+        (0, {"at_50": {"expected_nll": 0.1}}),
+        (1, {"at_10": {"accuracy": 0.8}}),
+        (2, {"at_10": {"accuracy": 0.8}}),
+        (3, {"at_100": {"confidence": 0.9}}),
+        (4, {"at_1": {"collapsed": True}}),
+    ],
+)
+def test_verdicts_on_the_authors_own_curve_of_a_residual_network(at, changes):
+    own = residual_curve(**{"at_0.01": {"confidence": 0.9205}})  # theirs is .002 above that of τ = 0.005
+    assert [claim.held for claim in temperature_cifar.claims_of(own)] == [True] * 5
+    assert not temperature_cifar.claims_of(residual_curve(**changes))[at].held
+
+
+def test_a_sweep_of_temperatures_with_a_residual_network(monkeypatch):
+    monkeypatch.setattr(temperature_cifar, "TAUS", {False: (0.01, 100.0)})
+    result = temperature_cifar.run(Setting())
+    low, high = result.data["curve"]
+    assert low["accuracy"] > 0.8 > 0.5 > high["confidence"]
+    assert low["eta"] == pytest.approx(0.01 * 1438 / low["weights"])
     assert png(result).startswith(b"\x89PNG")
 
 

@@ -79,8 +79,7 @@ def of_limit_functional(data):
 def of_temperature_mnist(data):
     curve, every = data["curve"], [*data["curve"], *data["other_seeds"]]
     found = [temperature_mnist._beside(every, tau) for tau in temperature_mnist.COMPARED]
-    judges = temperature_mnist._best, temperature_mnist._chance, temperature_mnist._falls, temperature_mnist._told
-    return [*found, *(judge(curve) for judge in judges)]
+    return [*found, *temperature_mnist.claims_of(curve)]
 
 
 def of_langevin_hmc(data):

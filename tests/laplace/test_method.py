@@ -76,6 +76,15 @@ def test_large_networks_get_their_last_layer():
     assert list(posterior.mean) == ["2.weight", "2.bias"]
 
 
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_large_networks_without_a_last_layer_get_all_their_weights(epochs):
+    """Those of tables: a linear path around the network, and outputs that are a sum."""
+    model = br.models.build({"name": "tabular", "inputs": 4, "outputs": 1, "hidden": [80, 80]}, seed=0)
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    posterior = br.fit(model, (x, x[:, 0]), "laplace", "gaussian", epochs=epochs, val=0)
+    assert set(posterior.mean) == {name for name, _ in model.named_parameters()}
+
+
 def test_the_less_is_known_the_wider():
     """Far from the data the tangent is less sure than near them, and less sure than the network."""
     x, y = br.data.moons(seed=0)

@@ -100,10 +100,11 @@ def test_with_more_weights_than_examples_held_out_data_choose_the_factor_by_its_
     net = br.models.mlp(3, 3, hidden=(40,))
     found = br.fit(net, train, Laplace("all", "dense", tune="held-out"), epochs=20, val=held)
     powers = torch.tensor([-3.0, -2.5, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5], dtype=torch.float64)
-    plain = br.posteriors.Linearised(found.mean, found.precision * found.spread, found.fixed, found.context)
+    about = found.with_context(likelihood=found.likelihood.uncalibrated()).context  # the temperature comes afterwards
+    plain = br.posteriors.Linearised(found.mean, found.precision * found.spread, found.fixed, about)
     logs = []
     for power in powers.tolist():
-        other = br.posteriors.Linearised(found.mean, plain.precision * 10**-power, found.fixed, found.context)
+        other = br.posteriors.Linearised(found.mean, plain.precision * 10**-power, found.fixed, about)
         logs.append(other.predict(held[0]).log_prob(held[1]).double().sum())
     expected = float((torch.stack(logs).softmax(0) * powers).sum())
     assert abs(math.log10(found.spread) - expected) < 1e-3

@@ -39,6 +39,11 @@ def normal(outputs):
     return td.Normal(mean, (log_variance(raw) / 2).exp())
 
 
+def normal_by_deviation(outputs):
+    mean, raw = outputs.chunk(2, 1)
+    return normal(torch.cat([mean, 2 * raw], 1))
+
+
 def squeezed(outputs):
     return outputs.squeeze(1) if outputs.ndim > 1 else outputs
 
@@ -61,6 +66,7 @@ CASES = [
     (Gaussian(torch.tensor([0.5, 2.0, 1.0])), (B, 3), lambda f: td.Normal(f, torch.tensor([0.5, 2.0, 1.0]).double())),
     (Gaussian(0.7), (B, 2, 2, 2), lambda f: td.Normal(f, 0.7)),
     (Heteroscedastic(), (B, 2), normal),
+    (Heteroscedastic(deviation=True), (B, 2), normal_by_deviation),
     (Heteroscedastic(), (B, 6), normal),
     (Heteroscedastic(), (B, 4, 2), normal),
     (LogNormal(0.7, loc=2.0, scale=0.5), (B,), lambda f: td.LogNormal(2 + f / 2, 0.7)),
@@ -265,6 +271,15 @@ def test_extreme_outputs_stay_finite():
     assert Heteroscedastic().predict(wild.unsqueeze(0)).variance.isfinite().all()
     assert Categorical().log_prob(wild, torch.tensor([0, 0])).isfinite().all()
     assert Bernoulli().log_prob(wild, torch.tensor([[0.0, 0.0], [1.0, 1.0]])).isfinite().all()
+
+
+def test_log_deviations_are_half_of_log_variances():
+    outputs, y = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)).double(), torch.zeros(5, 2).double()
+    half = torch.cat([outputs[:, :2], outputs[:, 2:] / 2], 1)
+    wanted, found = Heteroscedastic(), Heteroscedastic(deviation=True)
+    torch.testing.assert_close(found.log_prob(half, y), wanted.log_prob(outputs, y))
+    torch.testing.assert_close(found.predict(half[None]).std, wanted.predict(outputs[None]).std)
+    assert from_spec("likelihood", to_spec(found), likelihoods.AVAILABLE).deviation
 
 
 @pytest.mark.parametrize("likelihood", likelihoods.AVAILABLE.values())

@@ -150,7 +150,7 @@ def test_a_fit_reaches_the_best_elbo():
         return value
 
     optimizer.step(loss)
-    best = -float(loss())
+    best = -float(loss().detach())
     first = {name: w.detach() for name, w in model.named_parameters()}
     narrow = {name: torch.full_like(w, 0.3) for name, w in first.items()}
     began = mean_field.gaussian_elbo(Neurons.of(first, narrow), x, y, 0.3, 1.0, eta)

@@ -5,13 +5,14 @@ import torch
 from torch import nn
 
 from bayesrule.data import Split, load_set
-from bayesrule.models import ACTIVATIONS, build, choose_device, default_for, lenet5, mlp
+from bayesrule.models import ACTIVATIONS, build, choose_device, default_for, dropout_cnn, lenet5, mlp, resnet
 
 MLP = {"name": "mlp", "inputs": 4, "outputs": 2, "hidden": [8], "activation": "tanh", "dropout": 0.1}
+RESNET = {"name": "resnet", "channels": 1, "outputs": 10, "blocks": 1, "width": 4}
 LENET = {"name": "lenet5", "channels": 1, "side": 28, "outputs": 10}
 
 
-@pytest.mark.parametrize("spec", [MLP, LENET])
+@pytest.mark.parametrize("spec", [MLP, LENET, RESNET])
 def test_build_is_a_function_of_the_seed(spec):
     torch.manual_seed(3)
     before = torch.get_rng_state()
@@ -53,10 +54,26 @@ def test_lenet5(channels, side, size):
     assert size in (None, sum(p.numel() for p in net.parameters()))
 
 
+def test_dropout_cnn():
+    net = dropout_cnn(3, 20, 4, rate=0.3)
+    assert net(torch.randn(2, 3, 20, 20)).shape == (2, 4)
+    assert [m.p for m in net if isinstance(m, nn.Dropout | nn.Dropout2d)] == [0.3] * 3
+
+
+@pytest.mark.parametrize(("blocks", "side"), [(1, 8), (3, 32)])
+def test_residual_networks(blocks, side):
+    net = resnet(3, 10, blocks, width=4)
+    assert net(torch.randn(2, 3, side, side)).shape == (2, 10)
+    layers = [m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert len(layers) == 6 * blocks + 2 + 2  # two of which are shortcuts
+    with pytest.raises(ValueError, match="blocks must be whole and at least 1, got 0"):
+        resnet(3, 10, blocks=0)
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({}, r"spec must have a 'name', one of mlp, lenet5, tabular, mean-field, got \{\}"),
+        ({}, r"spec must have a 'name', one of mlp, lenet5, resnet, tabular, mean-field, dropout-cnn, got \{\}"),
         ({"name": "lenet"}, "unknown model 'lenet': did you mean 'lenet5'"),
         ({**MLP, "widths": 1}, "unknown setting of mlp 'widths'"),
         ({"name": "lenet5", "side": 28}, "spec of lenet5 must have channels, outputs"),
@@ -65,6 +82,7 @@ def test_lenet5(channels, side, size):
         ({**MLP, "outputs": 1.5}, "outputs must be whole and at least 1, got 1.5"),
         ({**MLP, "activation": "rely"}, "unknown activation 'rely': did you mean 'relu'"),
         ({**MLP, "dropout": 1}, "dropout must be a probability.* got 1"),
+        ({**LENET, "name": "dropout-cnn", "rate": 1.0}, "rate must be a probability above 0 and below 1, got 1.0"),
         ({**LENET, "side": 15}, "side must be at least 16 pixels.* got 15"),
     ],
 )

@@ -41,6 +41,22 @@ def test_why_nothing_was_settled():
     ]
 
 
+def test_the_temperature_of_classes():
+    tried = {"temperature": {"value": 1.734, "nll": 0.31}}
+    info = {"calibration": {"chosen": "temperature", "examples": 90, "nll": 0.42, "tried": tried}}
+    assert choices(info) == [
+        "the temperature of the classes was set to 1.73: NLL 0.310 of held-out answers that it was not found on, "
+        "0.420 at 1"
+    ]
+    info["calibration"] |= {"chosen": None, "nll": 0.312}
+    assert choices(info) == [
+        "the temperature of the classes stays at 1, NLL 0.312: 1.73 has NLL 0.310 of held-out answers that it was not "
+        "found on"
+    ]
+    few = {"calibration": {"chosen": None, "examples": 12, "nll": 0.3, "tried": {}}}
+    assert choices(few) == ["the answers were not recalibrated: 12 held-out examples are too few to tell"]
+
+
 def test_nothing_was_open():
     assert choices({"prior": None, "best_epoch": None, "diagnostics": {"converged": True}}) == []
     assert choices({}) == []
@@ -68,11 +84,14 @@ def of_a_fit():
 
 def test_what_is_said_of_a_fit_is_what_it_stored(of_a_fit):
     info, entry, _ = of_a_fit
-    width, epoch = entry.choices
+    width, temperature, epoch = entry.choices
     stored = info["prior"]["settled"]
     scale, nll = re.search(r"width, (\S+)/√fan-in, .*: NLL (\d\.\d+)", width).groups()
     assert float(scale) == stored["scale"]
     assert float(nll) == pytest.approx(stored["held_out_nll"][scale], abs=5e-4)
+    tried = info["calibration"]["tried"]["temperature"]
+    assert f"{tried['value']:.2f}" in temperature
+    assert ("stays at 1" in temperature) == (info["calibration"]["chosen"] is None)
     kept, of = map(int, re.search(r"kept epoch (\d+) of (\d+)", epoch).groups())
     assert (kept, of) == (info["best_epoch"] + 1, len(info["history"]))
 

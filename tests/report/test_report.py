@@ -1,6 +1,4 @@
 import re
-import shutil
-import subprocess
 
 import pytest
 import torch
@@ -15,7 +13,6 @@ from bayesrule.report.comparison import grid
 from bayesrule.report.page import render
 
 HOSTILE = "<script>alert('$x$')</script>"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
 
 def fitted(name, *methods, epochs=3):
@@ -143,21 +140,13 @@ def test_no_entries():
         Comparison(br.data.load_set("and"), [])
 
 
-def chromium(tmp_path, page, *options):
-    quiet = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    line = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", *quiet, f"--user-data-dir={tmp_path / 'browser'}"]
-    done = subprocess.run([*line, *options, page.as_uri()], capture_output=True, timeout=60, check=True)
-    return done.stdout.decode()
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium or Chrome is installed to render the page")
-def test_in_a_browser(digits, tmp_path):
+def test_in_a_browser(digits, tmp_path, browser):
     page, shot = tmp_path / "report.html", tmp_path / "shot.png"
     write(page, digits)
-    dom = chromium(tmp_path, page, "--dump-dom")
+    dom = browser(page, "--dump-dom")
     assert ids(dom) == ids(render(digits))
     assert dom.count("<svg") == 3
-    chromium(tmp_path, page, f"--screenshot={shot}", "--window-size=900,1400")
+    browser(page, f"--screenshot={shot}", "--window-size=900,1400")
     pixels = imread(shot)
     assert pixels.shape[:2] == (1400, 900)
     assert (pixels.std(axis=1) > 0.01).any(axis=1).mean() > 0.2  # a blank page has rows of one colour only

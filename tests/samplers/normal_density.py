@@ -6,7 +6,7 @@ import torch
 
 from bayesrule.samplers import began
 
-SIZE = 10
+SIZE, CHAINS = 10, 160
 PRECISIONS = torch.logspace(0, 2, SIZE, dtype=torch.float64)
 
 
@@ -24,7 +24,7 @@ def problem(seed):
     return target, mean, directions
 
 
-def run(kernel, tuner_of, seed, chains=40, warm=200, draws=200, thin=1):
+def run(kernel, tuner_of, seed, chains=CHAINS, warm=200, draws=50, thin=1):
     """Draws [C, D, P] along the directions, each in units of its deviation; and the tuner."""
     target, mean, directions = problem(seed)
     generator = torch.Generator().manual_seed(100 + seed)

@@ -10,9 +10,11 @@ from networks import classes, mlp, zoo
 from torch import nn
 
 import bayesrule as br
+from bayesrule.jobs import threads
 from bayesrule.likelihoods import Gaussian
-from bayesrule.methods import HMC, LMC, MALA, MCLMC, SGHMC, SGLD, Ensemble
+from bayesrule.methods import HMC, LMC, MALA, MCLMC, SGHMC, SGLD, Ensemble, Noise, Plan
 from bayesrule.methods.log_posterior import LogPosterior
+from bayesrule.methods.sampling import _check_processes
 from bayesrule.methods.symmetric import SymmetricPasses
 from bayesrule.training import Diverged, EarlyStopping, Folder
 
@@ -168,10 +170,9 @@ def test_all_ways_to_run_networks_give_the_same(kind):
     density = LogPosterior(task, 3)
     rows = density.start(task.model) + 0.1 * torch.randn(3, density.total, generator=torch.Generator().manual_seed(0))
     found = {}
-    for way in {density.way, "vmap", "loop"}:
-        density.way = way
+    for way in {density.networks.way, "vmap", "loop"}:
+        density.networks.way = way
         found[way] = density.of(task.data.all())(rows)
-    density.way = "loop"
     for value, slope in found.values():
         torch.testing.assert_close(value, found["loop"][0], rtol=1e-4, atol=1e-3)
         torch.testing.assert_close(slope, found["loop"][1], rtol=1e-3, atol=1e-3)
@@ -179,7 +180,109 @@ def test_all_ways_to_run_networks_give_the_same(kind):
 
 def test_networks_of_linear_layers_are_run_as_products():
     task = br.Task.create(br.models.mlp(4, 3, hidden=(5, 5)), classes())
-    assert LogPosterior(task, 2).way == "products"
+    assert LogPosterior(task, 2).networks.way == "products"
+
+
+def pictures(count=24):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(count, 1, 16, 16, generator=generator), torch.randint(10, (count,), generator=generator)
+
+
+def lenet(seed=0):
+    return br.models.build({"name": "lenet5", "channels": 1, "side": 16, "outputs": 10}, seed)
+
+
+def test_large_networks_with_convolutions_are_run_one_after_the_other():
+    """Small ones are not: there `torch.vmap` is as quick, or quicker."""
+    large, small = lenet(), nn.Sequential(nn.Conv2d(1, 2, 5), nn.Flatten(), nn.Linear(288, 10))
+    assert LogPosterior(br.Task.create(large, pictures()), 2).networks.way == "loop"
+    assert LogPosterior(br.Task.create(small, pictures()), 2).networks.way == "vmap"
+
+
+@pytest.fixture
+def one_thread():
+    with threads(1):
+        yield
+
+
+def resumed(method, data, cut, folder):
+    """A fit that was cut after so many steps, and went on."""
+
+    def stop(progress):
+        if progress.step == cut:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        br.fit(lenet(), data, method, callbacks=[stop], out=Folder(folder, interval=0.0), prior=1.0)
+    return br.resume(folder, lenet(seed=1), data)
+
+
+CUTS = [pytest.param(None, id="whole"), pytest.param(3, id="cut in the warm-up", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize(
+    "method", [HMC(leaps=2), pytest.param(SGHMC(), marks=pytest.mark.slow)], ids=lambda method: method.name
+)
+@pytest.mark.filterwarnings("ignore:chains have not mixed")
+def test_chains_in_processes_are_those_of_one_to_the_bit(method, cut, tmp_path, one_thread, monkeypatch):
+    """In several pieces of data; those of one process are not cut."""
+    monkeypatch.setattr("bayesrule.methods.log_posterior.ROWS", 30)  # ten examples of each of three chains
+    method = replace(method, chains=3, draws=2, warm_up=2, training=2, thin=1)
+    data = pictures()
+    wanted = br.fit(lenet(), data, method, prior=1.0)
+    if cut is None:
+        found = br.fit(lenet(), data, replace(method, processes=2), prior=1.0)
+    else:
+        found = resumed(replace(method, processes=2), data, cut, tmp_path)
+    assert (wanted.info["diagnostics"]["way"], found.info["diagnostics"]["way"]) == ("loop", "processes")
+    for one, other in zip(found.states, wanted.states, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in other)
+    assert torch.equal(found.chains.log_posterior, wanted.chains.log_posterior)
+
+
+def test_small_networks_stay_one_batch_however_many_processes_there_are():
+    posterior = br.fit(mlp(), classes(), HMC(chains=2, draws=2, warm_up=2, training=2, leaps=2, processes=2))
+    assert posterior.info["diagnostics"]["way"] == "products"
+
+
+def test_processes_where_there_are_others_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match="processes must be a whole number of at least 1, not 0"):
+        HMC(processes=0)
+    monkeypatch.setattr("bayesrule.methods.sampling.processes.count", lambda: 2)
+    with pytest.raises(ValueError, match="processes must be 1 under torchrun, not 3: its 2 processes share the data"):
+        _check_processes(HMC(processes=3), br.Task.create(mlp(), classes()))
+
+
+def test_the_data_of_processes_count_as_memory(monkeypatch):
+    task = br.Task.create(mlp(), classes())
+    monkeypatch.setattr("bayesrule.methods.sampling.MOST", 2**20)
+    few = {"chains": 2, "draws": 2}
+    br.fit(mlp(), classes(), HMC(**few, warm_up=1, training=1, leaps=2))
+    with pytest.raises(MemoryError, match="or fewer processes, each of which has the data"):
+        HMC(**few, processes=2000).start(task, Plan(1, 1, 1), Noise.on(task.device))
+
+
+def test_memory_is_asked_before_the_prior_is_settled(monkeypatch):
+    def settle(*args, **kwargs):
+        raise AssertionError
+
+    monkeypatch.setattr("bayesrule.training.belief.settle", settle)
+    with pytest.raises(MemoryError, match="keeps 5000 draws of 8 chains"):
+        br.fit(br.models.mlp(4, 3, hidden=(100, 400)), classes(), HMC(chains=8, draws=5000))
+
+
+@pytest.mark.parametrize(("step", "shorter"), [(1e6, 1e5), (5.0, None)])
+def test_a_step_that_the_energy_does_not_survive_is_refused_with_one_to_try(step, shorter):
+    method = MCLMC(chains=2, draws=4, warm_up=2, training=3, thin=5, step=step)
+    with pytest.raises(Diverged, match=r"steps of mclmc went beyond all bounds at step=.*: try step=") as refused:
+        br.fit(mlp(), classes(), method, prior=1.0)
+    tried = float(str(refused.value).rpartition("=")[2])
+    if shorter is not None:
+        assert tried == shorter
+        return
+    posterior = br.fit(mlp(), classes(), replace(method, step=tried), prior=1.0)
+    assert max(posterior.info["diagnostics"]["energy_variance"]) < 10
 
 
 def test_weights_of_examples_count_as_repetitions():

@@ -1,7 +1,9 @@
 """Kernels on densities whose moments are known: exactly, or with the bias that theory gives for their step.
 
-Errors of means and second moments are z-scores with standard errors between 40 independent chains; all 65 of them must
-be below 4.5, which a right sampler fails once in 300 runs (Student, 39 degrees of freedom). The seeds are fixed.
+Errors of means and second moments are z-scores with standard errors between 160 independent chains; all 65 of them
+must be below 4. By Student's t with 159 degrees of freedom and Bonferroni's bound a right sampler fails that in at most
+0.63 % of runs; exact draws in the place of chains failed it in 0.5 % of 2000 runs. Of six samplers and three seeds each
+one or more would fail in at most 11 % of new streams of random numbers, which are fixed here.
 """
 
 import math
@@ -9,11 +11,11 @@ import math
 import pytest
 import torch
 from covering import first
-from normal_density import PRECISIONS, SIZE, problem, run, scores, ubu
+from normal_density import CHAINS, PRECISIONS, SIZE, problem, run, scores, ubu
 
 from bayesrule.samplers import ByAcceptance, ByEnergy, ByRate, Hamiltonian, Kinetic, Microcanonical, Overdamped, began
 
-LIMIT = 4.5
+LIMIT = 4.0
 ONES = torch.ones(SIZE, dtype=torch.float64)
 three_seeds = pytest.mark.parametrize("seed", first([0, 1, 2]))
 
@@ -61,9 +63,9 @@ def test_sgld_has_the_bias_of_its_step_and_of_its_gradients(seed):
         return value, slope + math.sqrt(noise) * torch.randn(w.shape, generator=own, dtype=w.dtype)
 
     generator, kernel = torch.Generator().manual_seed(seed), Overdamped()
-    state = began(mean.expand(40, -1), torch.zeros(40, SIZE), noisy)
+    state = began(mean.expand(CHAINS, -1), torch.zeros(CHAINS, SIZE), noisy)
     tuner, kept = ByRate(state.position, full(state.position, step), 1.0, 0, False), []
-    for k in range(6000):
+    for k in range(2250):
         state, _ = kernel.move(state, tuner.scales(0.0), noisy, generator, k)
         if k >= 1000 and k % 10 == 0:
             kept.append(state.position)
@@ -90,7 +92,7 @@ def test_mclmc_is_nearly_exact_where_its_energy_is(seed):
     step = 0.1
     tuner = lambda w: ByEnergy(w, full(w, step), True, (1.0, 1.0), False)  # noqa: E731
     along, tuned = run(Microcanonical(), tuner, seed, warm=60, thin=20)
-    found, error = along.square().mean((0, 1)), along.square().mean(1).std(0) / math.sqrt(40)
+    found, error = along.square().mean((0, 1)), along.square().mean(1).std(0) / math.sqrt(CHAINS)
     bias = 1 / (1 - step**2 * PRECISIONS / (4 * SIZE)) - 1
     assert ((found - 1 - bias).abs() < LIMIT * error + 0.5 * bias.max()).all()
     assert scores(along, found)[:SIZE].abs().max() < LIMIT
@@ -103,7 +105,7 @@ def test_steps_of_mclmc_are_tuned_to_the_variance_of_the_energy():
     )
     target, mean, _ = problem(0)
     generator, kernel = torch.Generator().manual_seed(1), Microcanonical()
-    state = began(mean + torch.randn(40, SIZE, generator=generator, dtype=torch.float64) * 0.3, None, target)
+    state = began(mean + torch.randn(CHAINS, SIZE, generator=generator, dtype=torch.float64) * 0.3, None, target)
     state = state._replace(momentum=kernel.momentum(state.position, generator))
     errors = []
     for k in range(600):

@@ -11,7 +11,20 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from bayesrule.cli import compare, data, demo, evaluate, fit, lifelong, methods, predict, prior, reproduce, sweep
+from bayesrule.cli import (
+    active,
+    compare,
+    data,
+    demo,
+    evaluate,
+    fit,
+    lifelong,
+    methods,
+    predict,
+    prior,
+    reproduce,
+    sweep,
+)
 from bayesrule.cli.terminal import say
 from bayesrule.naming import unknown
 from bayesrule.report import versions
@@ -20,6 +33,7 @@ VERBS = {"demo": demo, "fit": fit, "predict": predict, "evaluate": evaluate, "co
 VERBS |= {
     "sweep": sweep,
     "lifelong": lifelong,
+    "active": active,
     "prior": prior,
     "reproduce": reproduce,
     "methods": methods,

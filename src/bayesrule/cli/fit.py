@@ -16,9 +16,11 @@ from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
+from bayesrule.data import Schema, Split
 from bayesrule.methods import Method
 from bayesrule.models import choose_device
-from bayesrule.report import Comparison, examine, examine_baselines
+from bayesrule.posteriors import Posterior
+from bayesrule.report import Comparison, Worth, examine, examine_baselines, worth
 from bayesrule.training import Folder
 
 EPILOG = """examples:
@@ -26,6 +28,7 @@ EPILOG = """examples:
   bayesrule fit houses.csv --target price --out runs/houses
   bayesrule fit houses.csv --target price --guarantee 0.9
   bayesrule fit --resume --out runs/houses
+  bayesrule fit houses.csv --target price --method laplace --influence
   torchrun --nproc-per-node 2 -m bayesrule fit digits --method ivon"""
 
 
@@ -37,6 +40,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.early_stopping(parser)
     options.guarantee(parser)
     options.about_output(parser, "where the run goes (runs/DATA-METHOD)")
+    help = "put the most influential and the most suspicious training examples into the report"
+    parser.add_argument("--influence", action="store_true", help=help)
     parser.add_argument("--resume", action="store_true", help="continue the run in --out, with its own settings")
 
 
@@ -50,6 +55,8 @@ def run(args: argparse.Namespace) -> None:
     else:
         settings = RunSettings.of(args)
         method = fields.method(settings.method, settings.set)
+    if args.influence and settings.weights is not None:
+        raise ValueError("--influence does not know weights of rows: leave --weights or --influence out")
     folder = Folder(args.out or f"runs/{sources.name_of(settings.data)}-{settings.method}", claimed=True)
     if processes.rank():
         _train(args, settings, saved, method, folder)
@@ -87,8 +94,21 @@ def _train(
     baselines = examine_baselines(split, settings.seed)
     for sentence in (*entry.choices, *entry.promises):
         say(sentence)
-    comparison = Comparison(split, [entry], run.command, settings.seed, schema, notes, baselines=baselines)
+    known = _worth(posterior, split, schema) if args.influence else None
+    comparison = Comparison(split, [entry], run.command, settings.seed, schema, notes, baselines=baselines, worth=known)
     publish(comparison, folder.path, args.json)
+
+
+def _worth(posterior: Posterior, split: Split, schema: Schema | None) -> Worth | None:
+    """Which training examples matter; a sentence if the posterior cannot tell."""
+    from bayesrule.gp import influence
+
+    try:
+        # first order: a fit may have held some of these rows out, which the exact formula would take for trained on
+        return worth(influence(posterior, split.train, first_order=True), split, schema)
+    except (TypeError, ValueError, MemoryError) as error:
+        say(f"no influence of training examples: {error}")
+        return None
 
 
 def _saved(args: argparse.Namespace) -> Run:

@@ -18,6 +18,7 @@ from typing import Any
 
 from bayesrule import jobs
 from bayesrule.cli import options
+from bayesrule.cli.claims import claim
 from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.data import fingerprint, inputs
 from bayesrule.data.reading import stem
@@ -72,9 +73,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="networks, epochs and memory of the literature")
     parser.add_argument("--tasks", type=int, metavar="K", help="the first so many tasks of the stream")
     parser.add_argument("--points", type=int, metavar="M", help="examples a task that methods with a memory keep")
-    parser.add_argument("--seeds", type=_seeds, default=(0,), metavar="0,1,…", help="of the networks and batches (0)")
+    options.seeds(parser)
     parser.add_argument("--no-boundaries", action="store_true", help="methods are not told where a task ends")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes side by side (1)")
+    options.jobs(parser)
     options.about_output(parser, "where the result goes (results/lifelong-STREAM)")
 
 
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
     folder = Path(args.out or f"results/lifelong-{name}{'-full' if args.full else ''}")
     folder.mkdir(parents=True, exist_ok=True)
     with held(folder):
-        _claim(folder, source, settings)
+        claim(folder, {**asdict(source), **asdict(settings)})
         cells = [Cell(source, settings, method, seed) for method in methods for seed in args.seeds]
         answers = jobs.run(ask, cells, (str(folder), data_dir), args.jobs, folder / "cells", say, key=_key, say=_told)
         _publish(args, folder, loaded.stream, settings, cells, answers, notes, columns)
@@ -202,22 +203,6 @@ def _check(args: argparse.Namespace, stream: Stream, settings: Settings, methods
             )
 
 
-def _claim(folder: Path, source: Source, settings: Settings) -> None:
-    """Mark a directory as that of a stream and settings, or refuse it if it is of others."""
-    path = folder / "settings.json"
-    mine = json.loads(json.dumps({**asdict(source), **asdict(settings)}))
-    if not path.is_file():
-        write_atomically(path, json.dumps(mine, indent=1))
-        return
-    theirs = json.loads(path.read_text(encoding="utf-8"))
-    for name in {**theirs, **mine}:
-        if theirs.get(name) != mine.get(name):
-            what = {"table": "another content of the table"}.get(name, f"{name} {theirs.get(name)!r}")
-            raise FileExistsError(
-                f"--out {folder} holds runs with {what}, not {mine.get(name)!r}: choose another directory, or delete it"
-            )
-
-
 def _publish(
     args: argparse.Namespace,
     folder: Path,
@@ -229,6 +214,7 @@ def _publish(
     columns: Sequence[str],
 ) -> None:
     from bayesrule.report import lifelong as report  # matplotlib takes a while
+    from bayesrule.report.runs import png
 
     runs: dict[str, list[Result]] = {}
     for cell, answer in zip(cells, answers, strict=True):
@@ -260,8 +246,8 @@ def _publish(
         "table": {line.method: _plain(line, list(report.COLUMNS)) for line in table},
         "cells": list(answers),
     }
-    write_atomically(folder / "curves.png", report.png(report.curves(lives)))
-    write_atomically(folder / "matrices.png", report.png(report.matrices(lives)))
+    write_atomically(folder / "curves.png", png(report.curves(lives)))
+    write_atomically(folder / "matrices.png", png(report.matrices(lives)))
     write_atomically(folder / "report.html", report.render(lives))
     write_atomically(folder / "result.json", json.dumps(plain, indent=1))
     if args.json:
@@ -297,11 +283,3 @@ def _key(cell: Cell) -> dict[str, Any]:
 
 def _told(cell: Cell, answer: dict[str, Any]) -> str:
     return f"{cell.method}, seed {cell.seed}: average {answer['summary']['average']:.4f}"
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    try:
-        found = tuple(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be whole numbers, as in 0,1,2, got {text!r}") from None
-    return found

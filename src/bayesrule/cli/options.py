@@ -116,7 +116,7 @@ def about_data(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     parser.add_argument("data", metavar="DATA", help=help, **about)
     _option(parser, "--target", metavar="COLUMN", help="the column to predict")
     _option(parser, "--kind", choices=get_args(Kind), help="what the target is, where the guess is wrong")
-    _option(parser, "--drop", type=_columns, metavar="A,B", help="columns that are no inputs")
+    _option(parser, "--drop", type=columns, metavar="A,B", help="columns that are no inputs")
     keep(parser)
     separator(parser)
     _option(parser, "--test", metavar="FILE", help="a table to test on (a fifth of the rows of DATA)")
@@ -130,15 +130,32 @@ def about_stream(parser: argparse.ArgumentParser) -> None:
     """STREAM, how to read it if it is a table, and how to learn it."""
     help = "a benchmark (none lists them), or a .csv or .parquet file with --target and --by"
     parser.add_argument("data", metavar="STREAM", nargs="?", default=argparse.SUPPRESS, help=help)
-    _option(parser, "--target", metavar="COLUMN", help="the column of a table to predict")
+    _about_table(parser)
     _option(parser, "--by", metavar="COLUMN", help="the column that orders or names the tasks; no input")
-    _option(parser, "--kind", choices=get_args(Kind), help="what the target is, where the guess is wrong")
-    _option(parser, "--drop", type=_columns, metavar="A,B", help="columns that are no inputs")
-    separator(parser)
-    where_data(parser)
     _option(parser, "--epochs", type=int, metavar="E", help="passes over the data of each task")
     _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step")
     _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of the network")
+
+
+def about_pool(parser: argparse.ArgumentParser) -> None:
+    """DATA whose rows may be asked for, how to read it if it is a table, and how to learn from its labels."""
+    help = "a name (see: bayesrule data), or a .csv or .parquet file with --target"
+    parser.add_argument("data", metavar="DATA", help=help)
+    _about_table(parser)
+    _option(parser, "--test", metavar="FILE", help="a table to test on (a fifth of the rows of DATA, none with --ask)")
+    method(parser)
+    _option(parser, "--epochs", type=int, metavar="N", help="passes over the labelled rows in each round")
+    _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of a fully connected network")
+    _about_posterior(parser)
+
+
+def _about_table(parser: argparse.ArgumentParser) -> None:
+    """How to read a table, and where the files of named data are."""
+    _option(parser, "--target", metavar="COLUMN", help="the column of a table to predict")
+    _option(parser, "--kind", choices=get_args(Kind), help="what the target is, where the guess is wrong")
+    _option(parser, "--drop", type=columns, metavar="A,B", help="columns that are no inputs")
+    separator(parser)
+    where_data(parser)
 
 
 def run_and_data(parser: argparse.ArgumentParser) -> None:
@@ -159,7 +176,7 @@ def separator(parser: argparse.ArgumentParser) -> None:
 def keep(parser: argparse.ArgumentParser) -> None:
     """Columns that go past the model."""
     help = "columns that are no inputs but are copied to predictions, such as ids"
-    _option(parser, "--keep", type=_columns, metavar="A,B", help=help)
+    _option(parser, "--keep", type=columns, metavar="A,B", help=help)
 
 
 def seed(parser: argparse.ArgumentParser) -> None:
@@ -181,6 +198,11 @@ def where_data(parser: argparse.ArgumentParser) -> None:
 def about_training(parser: argparse.ArgumentParser) -> None:
     """How to train."""
     about_effort(parser)
+    _about_posterior(parser)
+
+
+def _about_posterior(parser: argparse.ArgumentParser) -> None:
+    """What else decides a posterior."""
     _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (8 to 32; 128 or 512 of many rows)")
     _option(parser, "--likelihood", metavar="NAME", help="p(y|f): categorical, gaussian, …; fit: auto for numbers")
     help = "below 1 the prior counts less (1; variational methods: cold); cold:T tempers it too; balanced:TAU"
@@ -195,6 +217,16 @@ def about_effort(parser: argparse.ArgumentParser) -> None:
     _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of a fully connected network")
     _option(parser, "--threads", type=int, metavar="N", help="1 is quickest for small networks (1)")
     device(parser)
+
+
+def seeds(parser: argparse.ArgumentParser) -> None:
+    """Several seeds."""
+    parser.add_argument("--seeds", type=_seeds, default=(0,), metavar="0,1,…", help="of the networks and batches (0)")
+
+
+def jobs(parser: argparse.ArgumentParser) -> None:
+    """How many processes."""
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes side by side (1)")
 
 
 def early_stopping(parser: argparse.ArgumentParser) -> None:
@@ -229,10 +261,18 @@ def _option(parser: argparse.ArgumentParser, flag: str, **about: Any) -> None:
     parser.add_argument(flag, default=argparse.SUPPRESS, **about)
 
 
-def _columns(text: str) -> tuple[str, ...]:
+def columns(text: str) -> tuple[str, ...]:
     """Names between commas; one that has a comma itself stands in quotes."""
     names = next(csv.reader([text], skipinitialspace=True), [])
     return tuple(name.strip() for name in names if name.strip())
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be whole numbers, as in 0,1,2, got {text!r}") from None
+    return found
 
 
 def _temperature(text: str) -> float | str:

@@ -50,7 +50,7 @@ def hessian(likelihood: Likelihood, outputs: Tensor) -> Tensor:
 
 
 def root(likelihood: Likelihood, outputs: Tensor) -> Tensor:
-    """S with S Sᵀ = Λ, [B, T, C, K]; for classes diag(√p) − p√pᵀ.
+    """S with S Sᵀ = Λ, [B, T, C, K]; for classes (diag(√p) − p√pᵀ)/T.
 
     >>> p = torch.tensor([[0.5, 0.25, 0.25]])
     >>> s = root(Categorical(), p.log())[0, 0]
@@ -61,7 +61,8 @@ def root(likelihood: Likelihood, outputs: Tensor) -> Tensor:
     if type(likelihood) is Categorical:
         # in closed form: eigenvectors of Λ are dear for many classes, and lose digits where p is nearly one
         p = positions(likelihood.mean(outputs.detach())).transpose(1, 2)
-        return p.sqrt().diag_embed() - p.unsqueeze(-1) * p.sqrt().unsqueeze(-2)
+        factor = p.sqrt().diag_embed() - p.unsqueeze(-1) * p.sqrt().unsqueeze(-2)
+        return factor if likelihood.temperature is None else factor / likelihood.divisor(outputs)
     values = found.diagonal(dim1=-2, dim2=-1)
     if not bool((found - values.diag_embed()).any()):
         _not_negative(likelihood, values, values)

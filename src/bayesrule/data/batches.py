@@ -162,15 +162,12 @@ class Arrays(Data):
         for name, part in (*inputs.named(x), ("y", y)):
             check_finite(name, part)
         self.n = n
-        self._weigh(None if weight is None else _checked_weight(weight, n))
-
-    def _weigh(self, weight: Tensor | None) -> None:
-        self.weight, self._total = weight, float(self.n) if weight is None else float(weight.sum())
+        self.weight = None if weight is None else _checked_weight(weight, n)
 
     @property
     def total(self) -> float:
         """N in the objective."""
-        return self._total
+        return float(self.n) if self.weight is None else float(self.weight.sum())
 
     def batches(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """One epoch, shuffled by ``seed`` alone."""
@@ -201,8 +198,7 @@ class Arrays(Data):
     def replaced(self, x: Inputs, y: Tensor, weight: Tensor | None) -> Arrays:
         """Other examples that were made of these, in the same units: they are not checked again."""
         other = copy.copy(self)
-        other.x, other.y, other.n = x, y, len(y)
-        other._weigh(weight)
+        other.x, other.y, other.n, other.weight = x, y, len(y), weight
         return other
 
     def fingerprint(self) -> str:

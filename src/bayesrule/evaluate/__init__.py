@@ -2,6 +2,7 @@
 
 from bayesrule.evaluate.agreement import agreement
 from bayesrule.evaluate.baselines import Baseline, baselines
+from bayesrule.evaluate.brief import judged
 from bayesrule.evaluate.chains import Mixing, chains
 from bayesrule.evaluate.collapse import collapse
 from bayesrule.evaluate.curves import quantile_calibration, reliability, risk_coverage
@@ -24,6 +25,7 @@ __all__ = [
     "evaluate",
     "flat",
     "guarantees",
+    "judged",
     "quantile_calibration",
     "reliability",
     "risk_coverage",

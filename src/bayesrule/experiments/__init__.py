@@ -1,6 +1,7 @@
 """A folder for each document that this library implements, and in it a file for each figure or table.
 
 ================  =============================================================
+``active``        Gal 2017, Kirsch 2019, Bickford Smith 2023, active learning
 ``book``          Book 2020, Training Bayesian neural networks
 ``gaussian``      Romijnders, Approximating the parameter posterior
 ``laplace``       Immer et al. 2021 and Daxberger et al. 2021, Laplace's method
@@ -15,6 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
+from bayesrule.experiments.active import active_mnist, active_moons
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.book import (
     adam_landscape,
@@ -37,16 +39,19 @@ from bayesrule.experiments.mean_field import (
     collapse,
     langevin_hmc,
     limit_functional,
+    temperature_cifar,
     temperature_mnist,
 )
 from bayesrule.experiments.penalties import penalty_table, prior_gallery
 from bayesrule.experiments.principles import (
+    bandit,
     dnn2gp_kernels,
     dnn2gp_regression,
     dnn2gp_tuning,
     flat_minima,
     fromp_against_ewc,
     learning_rule,
+    leave_one_out,
     more_accurate_posterior,
     relevance,
     sequential_bayes,
@@ -54,8 +59,11 @@ from bayesrule.experiments.principles import (
 )
 
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
+    "active-mnist": active_mnist.run,
+    "active-moons": active_moons.run,
     "adam-landscape": adam_landscape.run,
     "and-perceptron": and_perceptron.run,
+    "bandit": bandit.run,
     "cold-posterior": cold_posterior.run,
     "collapse": collapse.run,
     "dnn2gp-kernels": dnn2gp_kernels.run,
@@ -69,6 +77,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "langevin-hmc": langevin_hmc.run,
     "laplace-structures": laplace_structures.run,
     "learning-rule": learning_rule.run,
+    "leave-one-out": leave_one_out.run,
     "limit-functional": limit_functional.run,
     "lr-schedules": lr_schedules.run,
     "mean-and-sigma-groups": groups.run,
@@ -82,6 +91,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "sequential-bayes": sequential_bayes.run,
     "sgd-landscape": sgd_landscape.run,
     "sigma-pull": sigma_pull.run,
+    "temperature-cifar": temperature_cifar.run,
     "temperature-mnist": temperature_mnist.run,
     "toy-lifelong": toy_lifelong.run,
 }

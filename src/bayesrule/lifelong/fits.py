@@ -13,11 +13,10 @@ from bayesrule import modules
 from bayesrule.lifelong.streams import Examples
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method
-from bayesrule.posteriors import Gaussian, Particles, Posterior
+from bayesrule.posteriors import Particles, Posterior, central_state
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
-from bayesrule.training import fit, resume
-from bayesrule.training.folder import Folder
+from bayesrule.training import Folder, fit_or_resume
 
 MEMORY = 1  # what a seed is for, beside fits
 INTERVAL = 30.0  # seconds between checkpoints of a fit
@@ -59,12 +58,9 @@ class Fits:
         if not isinstance(prior, Posterior):
             options["likelihood"] = self.likelihood
             options["temperature"] = 1.0 if temperature is None else temperature
-        if self.folder is None:
-            return fit(model, train, method, seed=mixed(self.seed, 0, self.count), val=0, **options)
-        folder = Folder(self.folder / f"fit-{self.count}", INTERVAL)
-        if folder.posterior.exists() or folder.checkpoint.exists():
-            return resume(folder, model, train)
-        return fit(model, train, method, seed=mixed(self.seed, 0, self.count), val=0, out=folder, **options)
+        options |= {"method": method, "seed": mixed(self.seed, 0, self.count), "val": 0}
+        folder = None if self.folder is None else Folder(self.folder / f"fit-{self.count}", INTERVAL)
+        return fit_or_resume(folder, model, train, **options)
 
     def generator(self) -> torch.Generator:
         """For choices of the strategy itself, such as which examples to keep."""
@@ -75,19 +71,10 @@ def network_of(posterior: Posterior | None, fits: Fits) -> nn.Module:
     """The network at the posterior's mean or only particle; without a posterior a copy of the fresh one."""
     network = modules.twin(fits.fresh)
     if posterior is not None:
-        network.load_state_dict(state_of(posterior), strict=False)
+        network.load_state_dict(central_state(posterior), strict=False)
     return network
 
 
 def point(posterior: Posterior) -> Posterior:
     """The posterior's mean as a network that is taken to be certain."""
-    return Particles([state_of(posterior)], posterior.context)
-
-
-def state_of(posterior: Posterior) -> modules.Parameters:
-    """Weights and buffers at the posterior's mean, or of its only particle."""
-    if isinstance(posterior, Particles):
-        return posterior.states[0]
-    if isinstance(posterior, Gaussian):
-        return posterior.mean | posterior.fixed
-    raise TypeError(f"a network of a {posterior.kind} posterior was asked for, which has none that stands for it")
+    return Particles([central_state(posterior)], posterior.context)

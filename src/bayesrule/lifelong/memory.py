@@ -9,10 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bayesrule import files, modules
-from bayesrule.data import Inputs, inputs
+from bayesrule import files
+from bayesrule.data import inputs
+from bayesrule.data.centres import k_centre
 from bayesrule.lifelong.streams import Examples
 from bayesrule.likelihoods import Likelihood
+from bayesrule.modules import outputs_of
 from bayesrule.naming import unknown
 
 
@@ -100,16 +102,6 @@ def _quotas(sizes: list[int], count: int) -> list[int]:
     return shares
 
 
-def outputs_of(model: nn.Module, x: Inputs) -> Tensor:
-    """The network's outputs, block by block, in eval mode."""
-    network = modules.twin(model).eval()
-    step, found = inputs.block(x), []
-    with torch.no_grad():
-        for rows in torch.split(torch.arange(inputs.length(x)), step):
-            found.append(modules.call(network, inputs.take(x, rows)))
-    return torch.cat(found)
-
-
 def _by_relevance(
     count: int, model: nn.Module, part: Examples, likelihood: Likelihood, generator: torch.Generator
 ) -> Tensor:
@@ -136,15 +128,7 @@ def _at_random(
 def _k_centre(
     count: int, model: nn.Module, part: Examples, likelihood: Likelihood, generator: torch.Generator
 ) -> Tensor:
-    """Greedy: each next one is the farthest from those that are kept; at most twice the best radius."""
-    at = outputs_of(model, part[0]).flatten(1)
-    kept = [int(torch.randint(len(at), (1,), generator=generator))]
-    nearest = (at - at[kept[0]]).square().sum(1)
-    while len(kept) < count:
-        nearest[kept[-1]] = -1.0  # never again, also where all are alike
-        kept.append(int(nearest.argmax()))
-        nearest = torch.minimum(nearest, (at - at[kept[-1]]).square().sum(1))
-    return torch.tensor(kept)
+    return k_centre(outputs_of(model, part[0]).flatten(1), count, generator)
 
 
 RULES: dict[str, Callable[[int, nn.Module, Examples, Likelihood, torch.Generator], Tensor]] = {

@@ -14,20 +14,19 @@ from torch import nn
 
 from bayesrule import files, likelihoods, models, modules
 from bayesrule.data import inputs
-from bayesrule.evaluate import score
+from bayesrule.evaluate import judged
 from bayesrule.lifelong import streams
 from bayesrule.lifelong.fits import Fits
-from bayesrule.lifelong.memory import Memory, outputs_of
+from bayesrule.lifelong.memory import Memory
 from bayesrule.lifelong.scores import Result
 from bayesrule.lifelong.strategies import Past, Strategy, chosen
 from bayesrule.lifelong.streams import Chapter, Examples, Stream
 from bayesrule.likelihoods import Likelihood
 from bayesrule.locks import held
+from bayesrule.modules import outputs_of
 from bayesrule.naming import to_spec
-from bayesrule.posteriors import Context, Particles, Posterior
+from bayesrule.posteriors import Context, Particles
 from bayesrule.seeds import mixed, untouched
-
-BLOCK = 4096  # examples that are predicted at a time
 
 
 def run(
@@ -197,21 +196,6 @@ def _add(
         result.first.append(_right(fresh, tests[-1], fits.likelihood))
     result.seconds.append(seconds)
     result.bytes.append(held_bytes(past))
-
-
-def judged(posterior: Posterior, test: Examples, samples: int) -> dict[str, float]:
-    """Accuracy (for reals and counts minus the RMSE), NLL, ECE and the mean epistemic uncertainty on some examples."""
-    x, y = test
-    blocks = torch.split(torch.arange(len(y)), BLOCK)
-    parts = [posterior.predict(inputs.take(x, rows), samples) for rows in blocks]
-    prediction = type(parts[0]).cat(parts)
-    found = score(prediction, y, bootstrap=0)
-    return {
-        "accuracy": found["accuracy"] if "accuracy" in found else -found["rmse"],
-        "nll": found["nll"],
-        "ece": found.get("ece", 0.0),
-        "unsure": float(prediction.epistemic.mean()),
-    }
 
 
 def _right(network: nn.Module, test: Examples, likelihood: Likelihood) -> float:

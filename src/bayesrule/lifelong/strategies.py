@@ -19,15 +19,16 @@ from bayesrule.curvature import kernels
 from bayesrule.data import Inputs, inputs
 from bayesrule.lifelong import memory as memories
 from bayesrule.lifelong.coordinates import Rotated, has_coordinates
-from bayesrule.lifelong.fits import Fits, network_of, point, state_of
-from bayesrule.lifelong.memory import Memory, outputs_of
+from bayesrule.lifelong.fits import Fits, network_of, point
+from bayesrule.lifelong.memory import Memory
 from bayesrule.lifelong.streams import Chapter, Examples
 from bayesrule.lifelong.synaptic import SynapticIntelligence
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import BBB, IVON, MAP, VOGN, Laplace, Method
+from bayesrule.modules import outputs_of
 from bayesrule.naming import Named, choose
 from bayesrule.posteriors import Gaussian as GaussianPosterior
-from bayesrule.posteriors import Posterior
+from bayesrule.posteriors import Posterior, central_state
 from bayesrule.priors import Flat, Functional, Gaussian, Prior, means_at
 
 SMALLEST = 1e-8  # of a kernel's diagonal, as a share of its mean: what is added before it is inverted
@@ -215,7 +216,7 @@ class Weighted(Strategy):
         rotated = Rotated(fits.fresh, past)
         x, y = chapter.train
         mode = fits(rotated, (rotated.inputs(x), y), MAP(self.lr), rotated.prior, self.strength)
-        rotated.load_state_dict(state_of(mode), strict=False)
+        rotated.load_state_dict(central_state(mode), strict=False)
         network = network_of(past, fits)
         network.load_state_dict(rotated.weights(), strict=False)
         return network

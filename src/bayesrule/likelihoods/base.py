@@ -93,6 +93,14 @@ class Likelihood(Named, ABC):
         """The same with its unknowns for known: they stay as they are."""
         return self
 
+    def recalibrations(self) -> dict[str, Likelihood]:
+        """By name: the same with one more unknown, which is 1 in training and may be settled on held-out data then."""
+        return {}
+
+    def uncalibrated(self) -> Likelihood:
+        """The same as it was before one of its `recalibrations` was settled."""
+        return self
+
     def placed(self, y: Tensor) -> Likelihood:
         """This likelihood with what it takes from the training targets and does not learn, such as their units."""
         return self

@@ -8,18 +8,20 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from bayesrule.data import Kind
-from bayesrule.likelihoods.base import Likelihood, diagonal, single, summed
+from bayesrule.likelihoods.base import diagonal, single, summed
+from bayesrule.likelihoods.categorical import Tempered
 from bayesrule.predictions import Binary, targets
 
 
 @dataclass(frozen=True, eq=False)
-class Bernoulli(Likelihood):
-    """``p(y=1|f) = σ(f)`` for outputs ``[B]`` or ``[B, 1]`` and labels ``[B]``, or ``[B, L]`` for L labels each.
+class Bernoulli(Tempered):
+    """``p(y=1|f) = σ(f/T)`` for outputs ``[B]`` or ``[B, 1]`` and labels ``[B]``, or ``[B, L]`` for L labels each.
+
+    ``temperature``: T, as that of `Categorical`.
 
     ::
 
-        hessian = diag(p (1 − p)),    p = σ(f)
+        hessian = diag(p (1 − p))/T²,    p = σ(f/T)
 
     >>> import torch
     >>> Bernoulli().log_prob(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 1.0]])).exp()
@@ -27,7 +29,6 @@ class Bernoulli(Likelihood):
     """
 
     name: ClassVar[str] = "bernoulli"
-    kind: ClassVar[Kind] = "classes"
 
     def outputs_for(self, numbers: int, classes: int = 0) -> int:
         """One for each yes or no."""
@@ -40,18 +41,20 @@ class Bernoulli(Likelihood):
         return targets.answers(y, single(outputs).shape).to(outputs.dtype)
 
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """``y log σ(f) + (1 − y) log σ(−f)``."""
-        return summed(-binary_cross_entropy_with_logits(single(outputs), y, reduction="none"))
+        """``y log σ(f/T) + (1 − y) log σ(−f/T)``."""
+        return summed(-binary_cross_entropy_with_logits(self.logits(single(outputs)), y, reduction="none"))
 
     def hessian(self, outputs: Tensor) -> Tensor:
-        """``diag(σ(f) σ(−f))``."""
+        """``diag(σ(f/T) σ(−f/T))/T²``."""
+        logits = self.logits(outputs)
         # Not p (1 − p): where p rounds to 1 that is 0, and σ(−f) is still right.
-        return diagonal(outputs.sigmoid() * (-outputs).sigmoid())
+        found = logits.sigmoid() * (-logits).sigmoid()
+        return diagonal(found if self.temperature is None else found / self.divisor(outputs).square())
 
     def mean(self, outputs: Tensor) -> Tensor:
         """Probability of 1."""
-        return single(outputs).sigmoid()
+        return self.logits(single(outputs)).sigmoid()
 
     def predict(self, outputs: Tensor) -> Binary:
         """Mixture of Bernoulli distributions."""
-        return Binary(single(outputs, 2))
+        return Binary(self.logits(single(outputs, 2)))

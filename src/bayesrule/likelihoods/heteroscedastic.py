@@ -26,6 +26,9 @@ class Heteroscedastic(Likelihood):
 
         hessian = diag(exp(−v), ½ (∂v/∂r)²),    ∂v/∂r = 1 − tanh²(r/40) ≈ 1
 
+    ``deviation``: whether r are log-deviations, half as large: ``v = 40 tanh(2r/40)``. Under the same prior of the
+    weights, noise then differs twice as much from place to place.
+
     >>> import torch
     >>> Heteroscedastic().predict(torch.tensor([[[3.0, 0.0]]])).interval(0.95)
     (tensor([1.0400]), tensor([4.9600]))
@@ -34,6 +37,12 @@ class Heteroscedastic(Likelihood):
     name: ClassVar[str] = "heteroscedastic"
     kind: ClassVar[Kind] = "reals"
     prior_scale: ClassVar[float | str] = "kaiming"
+    deviation: bool = False
+
+    @property
+    def _factor(self) -> float:
+        """Of r in v."""
+        return 2.0 if self.deviation else 1.0
 
     def outputs_for(self, numbers: int, classes: int = 0) -> int:
         """A mean and a log-variance for each number."""
@@ -55,28 +64,28 @@ class Heteroscedastic(Likelihood):
 
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
         """``−½ (y − m)² exp(−v) − ½ v − ½ log 2π``, summed over targets."""
-        mean, log_variance = _split(outputs)
+        mean, log_variance = self._split(outputs)
         squares = (y - mean).square() * (-log_variance).exp()
         return summed(-(squares + log_variance + math.log(2 * math.pi)) / 2)
 
     def hessian(self, outputs: Tensor) -> Tensor:
         """Fisher information, diagonal."""
-        raw = outputs.chunk(2, 1)[1]
-        precision = (-BOUND * (raw / BOUND).tanh()).exp()
+        bent = (outputs.chunk(2, 1)[1] * (self._factor / BOUND)).tanh()
+        precision = (-BOUND * bent).exp()
         # The information about a log-variance v is ½; the chain rule takes it from v to the raw output.
-        slope = 1 - (raw / BOUND).tanh().square()
+        slope = self._factor * (1 - bent.square())
         return diagonal(torch.cat([precision, slope.square() / 2], 1))
 
     def mean(self, outputs: Tensor) -> Tensor:
         """The first half of the outputs."""
-        return _split(outputs)[0]
+        return self._split(outputs)[0]
 
     def predict(self, outputs: Tensor) -> Reals:
         """Mixture of normal distributions, each with its own noise."""
-        mean, log_variance = _split(outputs, 2)
+        mean, log_variance = self._split(outputs, 2)
         return Reals(mean, (log_variance / 2).exp())
 
-
-def _split(outputs: Tensor, dim: int = 1) -> tuple[Tensor, Tensor]:
-    mean, raw = outputs.chunk(2, dim)
-    return single(mean, dim), single(BOUND * (raw / BOUND).tanh(), dim)
+    def _split(self, outputs: Tensor, dim: int = 1) -> tuple[Tensor, Tensor]:
+        """Means and log-variances."""
+        mean, raw = outputs.chunk(2, dim)
+        return single(mean, dim), single(BOUND * (raw * (self._factor / BOUND)).tanh(), dim)

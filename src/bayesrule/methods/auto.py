@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.methods.teams import Team
 from bayesrule.modules import Parameters
 from bayesrule.optim import Group
-from bayesrule.posteriors import Particles, Posterior, match, most_probable, seats, stacked
+from bayesrule.posteriors import Particles, Posterior, calibrate, match, most_probable, seats, stacked
 from bayesrule.priors import scales
 from bayesrule.seeds import Noise
 from bayesrule.task import Task, units
@@ -29,17 +29,19 @@ from bayesrule.task import Task, units
 LINEAR, NETWORK = "linear", "network"  # children of a module whose outputs add up
 WIDE = 10.0  # deviation of a bias that nobody has an idea of
 MOST = 2**32  # bytes of networks that are trained side by side
-MANY = 20_000  # examples from which on two networks of each candidate, and a tenth held out from each, are enough
+WHOLE = 2  # networks of each candidate that see all data
+MANY = 20_000  # examples from which on two networks of each candidate, a tenth held out from each, are enough
 
 
 @dataclass(frozen=True)
 class Auto(Method):
-    """q(w) = Σ_c π_c 1/K Σ_k δ(w − w_ck): candidates c, each K networks that a fold of the data was held out from.
+    """q(w) = Σ_c π_c 1/J Σ_j δ(w − w_cj): candidates c, each J networks that have seen all data.
 
-    Every network is at the mode of its candidate's posterior given all other folds. The predictions of the held-out
+    Beside them each candidate has K networks that a fold of the data was held out from. The predictions of the held-out
     examples, each by networks that have not seen it, decide the weights π (stacking; Yao et al. 2018) and what is
-    unknown of the likelihood, such as noise. All networks are trained side by side, as one batch of networks where
-    `torch.vmap` can run the module. They start from weights that are drawn anew.
+    unknown of the likelihood, such as noise. Every network is at the mode of its candidate's posterior given what it
+    has seen. All are trained side by side: as products of stacked matrices, or by `torch.vmap` where it can run the
+    module. They start from weights that are drawn anew.
 
     Candidates are beliefs about the size of the weights: deviation s/√fan-in, biases s, for each s in ``scales``. For a
     module whose outputs are those of its children ``linear`` and ``network`` added up, as of `br.models.tabular`, that
@@ -50,6 +52,7 @@ class Auto(Method):
     that the user gives is the only belief then.
 
     ``folds``: K; None is 5, or 2 with a tenth of the data held out from each where there are more than 20 000 examples.
+    ``whole``: J; None is 2, or 0 for more than 20 000 examples, and 0 is that the K networks are the posterior's.
     ``networks``: how many the posterior holds; candidates have their share of them. ``lr``: Adam's learning rate after
     the warm-up.
     """
@@ -62,6 +65,7 @@ class Auto(Method):
     ridges: tuple[float, ...] = (0.1, 0.7)
     lassos: tuple[float, ...] = (0.03, 0.2)
     folds: int | None = None
+    whole: int | None = None
     networks: int = 30
     lr: float = 1e-2
 
@@ -73,7 +77,7 @@ class Auto(Method):
             object.__setattr__(self, name, values)
         if not self.scales:
             raise ValueError("scales must hold at least one deviation, not none")
-        for name, value, least in (("folds", self.folds, 2), ("networks", self.networks, 1)):
+        for name, value, least in (("folds", self.folds, 2), ("whole", self.whole, 0), ("networks", self.networks, 1)):
             if value is not None and (not isinstance(value, Integral) or value < least):
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
 
@@ -88,7 +92,10 @@ class Auto(Method):
         share = 0.1 if self.folds is None and n > MANY else 1 / count
         fold = splits.folds(strata, min(count, n), share, noise.integer())
         found = None if task.believed else self.candidates(task)
-        return AutoLearner(self, task, plan, noise, found, fold)
+        whole = self.whole
+        if whole is None:
+            whole = 0 if n > MANY else WHOLE
+        return AutoLearner(replace(self, whole=whole), task, plan, noise, found, fold)
 
     def candidates(self, task: Task) -> list[Candidate]:
         """What is tried on a task where nobody says which prior."""
@@ -120,8 +127,40 @@ class Auto(Method):
         return Needs("none", prior=False)
 
 
+class Judgement(NamedTuple):
+    """What C candidates say of n examples that they have not seen.
+
+    ``outputs`` [C, n, ...], targets ``y``, how often each example counts, ``weight``, and ``log_probs`` [C, n] of y,
+    each under its own candidate's likelihood; ``weights`` [C] of the candidates.
+    """
+
+    outputs: Tensor
+    y: Tensor
+    weight: Tensor | None
+    log_probs: Tensor
+    weights: Tensor
+
+    def log_prob_of_stack(self) -> Callable[[Likelihood], Tensor]:
+        """log Σ_c π_c p(y_i|f_c(x_i)) of every example, as a function of the likelihood that they share."""
+        return _log_prob_of(self.outputs, self.y, self.weights.log(), self.weight)
+
+
+def _log_prob_of(
+    outputs: Tensor, y: Tensor, log_weights: Tensor, weight: Tensor | None
+) -> Callable[[Likelihood], Tensor]:
+    """That of a mixture of outputs [C, n, ...]; examples count as often as their weight says."""
+    used = [c for c, weight in enumerate(log_weights) if weight > -math.inf]
+
+    def log_prob(likelihood: Likelihood) -> Tensor:
+        each = [log_weights[c] + likelihood.log_prob(outputs[c], y) for c in used]
+        mixture = torch.stack(each).logsumexp(0)
+        return mixture if weight is None else mixture * weight.to(mixture) / weight.mean()
+
+    return log_prob
+
+
 class AutoLearner(GradientLearner):
-    """All networks side by side: K of each candidate, those of one candidate next to each other.
+    """All networks side by side, those of one candidate next to each other: K with a fold held out, J without.
 
     ``candidates`` None: there is one, which believes what the user does. ``fold``: of each example, the number of the
     networks that it is held out from, or −1.
@@ -132,13 +171,15 @@ class AutoLearner(GradientLearner):
     ) -> None:
         self.method, self.candidates, self.fold = method, candidates, fold
         self.folds = int(fold.max()) + 1
-        self.count = self.folds * (1 if candidates is None else len(candidates))
+        self.whole = method.whole or 0
+        self.each = self.folds + self.whole  # networks of a candidate
+        self.count = self.each * (1 if candidates is None else len(candidates))
         _check_memory(self.count, task)
         self.mean_weight = task.data.total / task.data.n
-        self.teams = _teams(task, candidates, self.folds, noise)
-        self.own_fold = torch.arange(self.folds).repeat(self.count // self.folds)
+        self.teams = _teams(task, candidates, self.each, noise)
+        self.own_fold = torch.arange(self.each).repeat(self.count // self.each)
         weight = None if task.data.weight is None else task.data.weight.cpu()
-        held = torch.bincount(fold + 1, weight, minlength=self.folds + 1)[1:]
+        held = torch.bincount(fold + 1, weight, minlength=self.each + 1)[1:]
         seen = (task.data.total - held)[self.own_fold]
         # η/N of every network. The task has tempered its own prior for a cold posterior, but not those of candidates.
         eta = task.temperature if candidates is None else task.temperature * task.prior_power
@@ -189,18 +230,31 @@ class AutoLearner(GradientLearner):
     @torch.no_grad()
     def conclude(self, held: Batch | None) -> Posterior:
         """Candidates weighed by their densities of the examples that were held out from them."""
+        judged = self.judged()
+        chosen = seats(judged.weights, self.method.networks)
+        own = range(self.folds, self.each) if self.whole else range(self.folds)
+        several = [c * self.each + own[k % len(own)] for c, count in enumerate(chosen) for k in range(count)]
+        log_prob = judged.log_prob_of_stack()
+        likelihood, calibration = calibrate(most_probable(self.task.likelihood, log_prob), log_prob)
+        posterior = self._particles(several, likelihood, candidates=self.told(judged))
+        if calibration["tried"]:
+            posterior = posterior.with_context(info=posterior.info | {"calibration": calibration})
+        return posterior if held is None else match(posterior, held)
+
+    @torch.no_grad()
+    def judged(self) -> Judgement:
+        """What the candidates say of examples that they have not seen, and so what each should count."""
         outputs, y, weight = self._unseen()
         log_probs = torch.stack([self._own_likelihood(c, f, y, weight).log_prob(f, y) for c, f in enumerate(outputs)])
-        weights = stacked(log_probs, weight)
-        chosen = seats(weights, self.method.networks)
-        several = [c * self.folds + k % self.folds for c, count in enumerate(chosen) for k in range(count)]
-        likelihood = self._most_probable(self.task.likelihood, outputs, y, weights.log(), weight)
+        return Judgement(outputs, y, weight, log_probs, stacked(log_probs, weight))
+
+    def told(self, judged: Judgement) -> list[dict[str, Any]]:
+        """Name, weight and mean NLL of what was held out, in the user's units, of every candidate."""
+        log_probs, weight = judged.log_probs, judged.weight
         times = torch.ones_like(log_probs[0]) if weight is None else weight.to(log_probs)
         means = log_probs @ times / times.sum()
-        told = zip(self._names(), weights.tolist(), (units(self.task) - means).tolist(), strict=True)
-        found = [{"name": name, "weight": weight, "held_out_nll": nll} for name, weight, nll in told]
-        posterior = self._particles(several, likelihood, candidates=found)
-        return posterior if held is None else match(posterior, held)
+        told = zip(self._names(), judged.weights.tolist(), (units(self.task) - means).tolist(), strict=True)
+        return [{"name": name, "weight": weight, "held_out_nll": nll} for name, weight, nll in told]
 
     def _names(self) -> list[str]:
         return [candidate.name for candidate in self.candidates] if self.candidates else ["the prior given"]
@@ -221,22 +275,9 @@ class AutoLearner(GradientLearner):
 
     def _own_likelihood(self, c: int, outputs: Tensor, y: Tensor, weight: Tensor | None) -> Likelihood:
         """The likelihood of one candidate: its networks' unknowns, settled on what they have not seen."""
-        own = slice(c * self.folds, (c + 1) * self.folds)
+        own = slice(c * self.each, (c + 1) * self.each)
         started = self.task.likelihood.with_unknowns({n: u.detach()[own].mean(0) for n, u in self.unknowns.items()})
-        return self._most_probable(started, outputs[None], y, outputs.new_zeros(1), weight)
-
-    def _most_probable(
-        self, likelihood: Likelihood, outputs: Tensor, y: Tensor, log_weights: Tensor, weight: Tensor | None
-    ) -> Likelihood:
-        """With the unknowns under which the held-out examples are most probable for a mixture of candidates."""
-        used = [c for c, weight in enumerate(log_weights) if weight > -math.inf]
-
-        def log_prob(likelihood: Likelihood) -> Tensor:
-            each = [log_weights[c] + likelihood.log_prob(outputs[c], y) for c in used]
-            mixture = torch.stack(each).logsumexp(0)
-            return mixture if weight is None else mixture * weight.to(mixture) / weight.mean()
-
-        return most_probable(likelihood, log_prob)
+        return most_probable(started, _log_prob_of(outputs[None], y, outputs.new_zeros(1), weight))
 
     def state_dict(self) -> Tree:
         """That of all networks, and what is held out from which."""

@@ -43,6 +43,7 @@ class Beliefs:
     def __init__(self, candidates: Sequence[Candidate], folds: int, module: nn.Module) -> None:
         self.centres = centres(module)
         self.there: Parameters = {}
+        self.partly: set[str] = set()  # weights that some candidate does without
         self.squares: Parameters = {}
         self.sizes: Parameters = {}
         self.lengths: Parameters = {}
@@ -53,6 +54,8 @@ class Beliefs:
             grouped = _each(torch.tensor([c.columns == name for c in candidates], device=p.device), folds, p) & there
             none = torch.zeros_like(deviations)
             self.there[name] = there.to(p.dtype)
+            if not bool(there.all()):
+                self.partly.add(name)
             self.squares[name] = torch.where(there & ~sparse & ~grouped, 0.5 / deviations**2, none)
             if bool(sparse.any()):
                 self.sizes[name] = torch.where(sparse, math.sqrt(2) / deviations, none)
@@ -81,7 +84,9 @@ class Beliefs:
             if name in self.sizes:
                 slope.addcmul_(self.sizes[name], off.sign())
             grad = torch.zeros_like(w) if w.grad is None else w.grad
-            w.grad = grad.addcmul_(factors.view_as(a), slope).mul_(self.there[name])
+            w.grad = grad.addcmul_(factors.view_as(a), slope)
+            if name in self.partly:
+                w.grad.mul_(self.there[name])
 
 
 def _each(values: Tensor, folds: int, p: Tensor) -> Tensor:

@@ -75,11 +75,11 @@ class Laplace(Method):
     Under a prior that is the posterior of earlier data the sum of precisions is sequential Bayes.
 
     ``subset``: the weights that are uncertain, ``"all"``, ``"last-layer"``, or names of parameters or layers; None:
-    all where they are at most 4096, those of the last layer otherwise and for classes after the fact. ``structure``: of
-    G, ``"diagonal"``, ``"kronecker"``, ``"lowrank"`` or ``"dense"``; None: dense where that takes at most 1.5e11
-    operations and 1 GB, else Kronecker products where these do, else diagonal; where both are None, a dense matrix of
-    the last layer comes before other structures of all weights, but no dense one for classes after the fact.
-    ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
+    all where they are at most 4096 or no layer is the last, those of the last layer otherwise and for classes after
+    the fact. ``structure``: of G, ``"diagonal"``, ``"kronecker"``, ``"lowrank"`` or ``"dense"``; None: dense where that
+    takes at most 1.5e11 operations and 1 GB, else Kronecker products where these do, else diagonal; where both are
+    None, a dense matrix of the last layer comes before other structures of all weights, but no dense one for classes
+    after the fact. ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
     `br.curvature.curvature`. ``samples``: draws of labels where they are sampled. ``tune``: what settles how wide q is.
     The ``"evidence"`` tunes the prior's precision and the noise, and moves w* to the mode under them; ``"held-out"``
     data a factor on q's covariance, and the noise, under the prior as it is; or ``"nothing"``. None: held-out data
@@ -207,10 +207,10 @@ class Laplace(Method):
             return self._cheap(structures, has_last, weights)
         if self.subset is not None:
             return [(self.subset, structure) for structure in structures]
+        if not has_last:  # outputs that are a sum of layers', for instance
+            return [("all", structure) for structure in structures]
         if weights > FEW:
             return [("last-layer", structure) for structure in structures]
-        if not has_last:
-            return [("all", structure) for structure in structures]
         first, *others = structures
         return [("all", first), ("last-layer", first), *[("last-layer", structure) for structure in others]]
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bayesrule import modules
-from bayesrule.data import Arrays, Batch
+from bayesrule import modules, processes
+from bayesrule.data import Arrays, Batch, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import soundness
@@ -38,6 +38,7 @@ AT_WORK = 12  # copies of all chains that a transition and its tuning have in me
 JUDGES = 1000  # examples that stand for all in the log posterior of draws by mini-batches
 APART = 1.1  # R̂ from which on it is worth a warning
 HALVINGS, TRIED = 20, 0.6  # of a step that is too long, and the acceptance that ends them
+WILD, TAME = 10.0, 0.1  # variances of the energy for each weight that say nothing of a density, and that do
 ACCEPTED = 0.1  # share of accepted proposals below which a chain says nothing
 
 
@@ -49,6 +50,7 @@ class Sampler(Method):
     kept of every chain. ``thin``: transitions from one draw to the next. ``warm_up``: draws before the first one that
     is kept, while steps are tuned. ``warm_start``: ``"map"`` trains the networks before chains start from them,
     ``"none"`` does not. ``training``: how long, in steps of the loop. ``lr``: Adam's learning rate in it.
+    ``processes``: how many share the chains of a network that is too large to be run as one batch, to the same draws.
     """
 
     weighs: ClassVar[bool] = True
@@ -61,9 +63,11 @@ class Sampler(Method):
     warm_start: str = "map"
     training: int = 25
     lr: float = 1e-2
+    processes: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("chains", 1), ("draws", 1), ("thin", 1), ("warm_up", 0), ("training", 1)):
+        counts = {"chains": 1, "draws": 1, "thin": 1, "warm_up": 0, "training": 1, "processes": 1}
+        for name, least in counts.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
@@ -107,7 +111,11 @@ class Sampler(Method):
         return total if self.full_batch else math.ceil(total / steps)
 
     def needs(self, task: Task, epochs: int) -> Needs:
-        """No held-out data: what is unknown of the likelihood is sampled with the weights."""
+        """No held-out data: what is unknown of the likelihood is sampled with the weights.
+
+        What cannot be sampled is refused here, before the prior's width is settled, which takes a while.
+        """
+        _check(self, task)
         work = 1
         if self.full_batch:
             work = max(1, round(self.thin * self.kernel().gradients))
@@ -138,9 +146,8 @@ class SamplingLearner(Learner):
 
     def __init__(self, method: Sampler, task: Task, plan: Plan, noise: Noise) -> None:
         self.method, self.task, self.plan, self.noise = method, task, plan, noise
-        _check_dtype(method, task)
-        _check_memory(method, task)
-        self.density = LogPosterior(task, method.chains)
+        _check(method, task)
+        self.density = LogPosterior(task, method.chains, min(method.processes, method.chains))
         if self.density.total < 2:
             raise ValueError(f"{method.name} needs two weights or more, and the model has one: take method 'laplace'")
         self.kernel = method.kernel()
@@ -286,6 +293,7 @@ class SamplingLearner(Learner):
             )
         found = self._diagnostics(values)
         self._check_accepted(found)
+        self._check_energy(found)
         worst = found["r_hat"]
         if worst is not None and worst > APART:
             warnings.warn(
@@ -311,6 +319,24 @@ class SamplingLearner(Learner):
                 f"{rate} at {name}={value:g}, so that its chains stand still: try {name}={self._shorter(value):.2g}"
             )
         warnings.warn(f"{rate}: its chains stand still; give a longer warm_up, or a {name}", stacklevel=8)
+
+    def _check_energy(self, found: dict[str, Any]) -> None:
+        """Refuse a step of the user's own, without a test, that the energy does not survive, with one to try.
+
+        Its squared error grows like the sixth power of the step, as long as steps do not lead to infinity.
+        """
+        variances, (name, value) = found.get("energy_variance"), self.method.rate()
+        if variances is None or value is None:
+            return
+        variance, diverged = sum(variances) / len(variances), sum(found["divergences"])
+        if variance <= WILD and diverged <= ACCEPTED * self.tally.count * len(variances):
+            return
+        factor = 0.1 if diverged else (TAME / variance) ** (1 / 6)
+        raise FloatingPointError(
+            f"{diverged} steps of {self.method.name} went beyond all bounds at {name}={value:g}, and the energy of the "
+            f"others changed by {variance:.2g} in the mean square for each weight, so that its draws are of another "
+            f"density: try {name}={factor * value:.2g}"
+        )
 
     def _shorter(self, step: float) -> float:
         """A step that is accepted from where the chains stand, found by halving."""
@@ -359,7 +385,7 @@ class SamplingLearner(Learner):
         found: dict[str, Any] = {
             "chains": self.method.chains,
             "draws": len(self.draws),
-            "way": self.density.way,
+            "way": self.density.networks.way,
             "r_hat": _number(r_hat(values)),
             "ess": _number(ess_bulk(values)),
         }
@@ -432,6 +458,13 @@ def _judges(task: Task) -> Batch:
     return next(task.ordered(JUDGES))
 
 
+def _check(method: Sampler, task: Task) -> None:
+    """Refuse what cannot be sampled, or not on this machine."""
+    _check_dtype(method, task)
+    _check_memory(method, task)
+    _check_processes(method, task)
+
+
 def _check_dtype(method: Sampler, task: Task) -> None:
     """Refuse numbers of so few digits that differences of log densities are all rounding."""
     dtype = modules.dtype_of(task.model)
@@ -446,9 +479,29 @@ def _check_memory(method: Sampler, task: Task) -> None:
     numbers = sum(p.numel() for p in task.parameters().values())
     each = numbers * modules.dtype_of(task.model).itemsize
     need = method.chains * (AT_WORK + method.draws) * each
+    if method.processes > 1 and isinstance(task.data, Arrays):  # of which each has its own
+        parts = [part for _, part in inputs.named(task.data.x)]
+        need += method.processes * sum(part.nbytes for part in (*parts, task.data.y))
     if need > MOST:
         raise MemoryError(
             f"{method.name} keeps {method.draws} draws of {method.chains} chains of {numbers:,} weights, and "
             f"{AT_WORK} copies of the chains to work with, which takes {need / 2**30:.1f} GiB, over the limit of "
             f"{MOST / 2**30:.0f} GiB: give fewer draws or chains, freeze layers, or take method 'ensemble' or 'swag'"
+            f"{', or fewer processes, each of which has the data' if method.processes > 1 else ''}"
+        )
+
+
+def _check_processes(method: Sampler, task: Task) -> None:
+    """Refuse processes of its own where there are several already, or where one device does all the work."""
+    if method.processes == 1:
+        return
+    if processes.count() > 1:
+        raise ValueError(
+            f"processes must be 1 under torchrun, not {method.processes}: its {processes.count()} processes share the "
+            "data already"
+        )
+    if task.device.type != "cpu":
+        raise ValueError(
+            f"processes must be 1 on device {task.device}, not {method.processes}: they would share it, and only "
+            "those of a CPU have cores of their own"
         )

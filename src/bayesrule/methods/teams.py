@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch.func import vmap
 from bayesrule import modules, seeds
 from bayesrule.data import Batch, Inputs
 from bayesrule.methods.candidates import Beliefs, Candidate
+from bayesrule.methods.stacked import STILL, Layers, Nothing, stacked
 from bayesrule.modules import Parameters
 from bayesrule.seeds import Noise
 from bayesrule.starts import reinitialise
@@ -35,14 +36,6 @@ class Stack(nn.Module):
         return {name: getattr(self, own) for name, own in self.names.items()}
 
 
-class Nothing(nn.Module):
-    """In the place of a part that adds nothing to the outputs."""
-
-    def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
-        """Zero."""
-        return torch.zeros(())
-
-
 class Team:
     """K networks of each of several candidates, those of one candidate next to each other.
 
@@ -64,7 +57,8 @@ class Team:
         self.beliefs = None if candidates is None else Beliefs(candidates, folds, self.module)
         if self.beliefs is not None:
             self.beliefs.start(self.stack.tensors())
-        self.at_once = self._runs_at_once()
+        self.layers = self._products()
+        self.at_once = self.layers is None and self._runs_at_once()
 
     def _start(self, noise: Noise) -> Parameters:
         """Weights that are drawn anew, the same in all processes, and buffers."""
@@ -73,18 +67,34 @@ class Team:
             reinitialise(fresh)
         return modules.snapshot(fresh)
 
+    def _products(self) -> Layers | None:
+        """The networks as products of stacked matrices, where they are that in training too."""
+        if self.task.autocast is not None or any(isinstance(layer, STILL) for layer in self.module.modules()):
+            return None
+        x = next(self.task.ordered(2)).x
+        layers = stacked(self.module, x)
+        if layers is None or not isinstance(x, Tensor) or not self._agrees(lambda states: layers(states, x)):
+            return None
+        return layers
+
     def _runs_at_once(self) -> bool:
         """Whether `torch.vmap` runs the module as a loop over networks does; statistics of a BatchNorm it does not."""
         if modules.has_batch_norm(self.module):
             return False
         module = modules.shell(self.module).eval()
         x = next(self.task.ordered(2)).x
+        return self._agrees(vmap(lambda own: modules.call(module, x, own)))
+
+    def _agrees(self, outputs: Callable[[Parameters], Tensor]) -> bool:
+        """Whether a way to run all networks gives what the module does, by the first one and two examples."""
+        module = modules.shell(self.module).eval()
+        x = next(self.task.ordered(2)).x
         states = self.states()
         try:
             with torch.no_grad(), seeds.untouched(self.task.device):
-                found = vmap(lambda own: modules.call(module, x, own))(states)[0]
+                found = outputs(states)[0]
                 wanted = modules.call(module, x, one(states, 0))
-        except Exception:  # whatever vmap cannot do, the loop can, or says what is wrong
+        except Exception:  # whatever it cannot do, the loop can, or says what is wrong
             return False
         return found.shape == wanted.shape and torch.allclose(found, wanted, rtol=1e-3, atol=1e-5)
 
@@ -109,10 +119,27 @@ class Team:
             return self.task.likelihood.with_unknowns(unknown).log_prob(outputs, batch.y)
 
         weights = self.stack.tensors()
+        if self.layers is not None:
+            assert isinstance(batch.x, Tensor)
+            return self._log_probs_of(self.layers(weights, batch.x), batch.y, unknowns)
         if self.at_once:
             log_probs: Tensor = vmap(under, randomness="different")(weights, unknowns)
             return log_probs
         return torch.stack([under(one(weights, m), one(unknowns, m)) for m in range(self.count)])
+
+    def _log_probs_of(self, outputs: Tensor, y: Tensor, unknowns: Parameters) -> Tensor:
+        """Log p(y|f) [M, B] of outputs [M, B, ...]."""
+        likelihood = self.task.likelihood
+        if not unknowns:  # networks side by side as if they were examples
+            count, size = outputs.shape[:2]
+            tiled = y.repeat(count, *[1] * (y.ndim - 1))
+            return likelihood.log_prob(outputs.flatten(0, 1), tiled).view(count, size)
+
+        def under(own: Tensor, unknown: Parameters) -> Tensor:
+            return likelihood.with_unknowns(unknown).log_prob(own, y)
+
+        found: Tensor = vmap(under)(outputs, unknowns)
+        return found
 
     def penalties(self) -> Tensor:
         """−log p(w) of every network under the user's prior."""

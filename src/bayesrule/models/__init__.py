@@ -4,7 +4,17 @@ A *spec* is plain data, ``{"name": "mlp", "inputs": 64, "outputs": 10}``, so tha
 JSON. The networks are plain torch modules; every submodule with parameters has ``reset_parameters``.
 """
 
-from bayesrule.models.architectures import ACTIVATIONS, MODELS, MeanFieldNet, Tabular, lenet5, mlp, tabular
+from bayesrule.models.architectures import (
+    ACTIVATIONS,
+    MODELS,
+    MeanFieldNet,
+    Tabular,
+    dropout_cnn,
+    lenet5,
+    mlp,
+    resnet,
+    tabular,
+)
 from bayesrule.models.devices import choose_device
 from bayesrule.models.heads import MultiHead
 from bayesrule.models.specs import Spec, build, default_for
@@ -19,7 +29,9 @@ __all__ = [
     "build",
     "choose_device",
     "default_for",
+    "dropout_cnn",
     "lenet5",
     "mlp",
+    "resnet",
     "tabular",
 ]

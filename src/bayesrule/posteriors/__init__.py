@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bayesrule.posteriors.averages import predict_normal
 from bayesrule.posteriors.base import Context, Posterior, from_tree, load
+from bayesrule.posteriors.calibration import calibrate, recalibrated
+from bayesrule.posteriors.central import central_state
 from bayesrule.posteriors.dropout import Dropout, let_drop
 from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.guarantees import Guarantees
@@ -11,7 +13,7 @@ from bayesrule.posteriors.linearised import LINKS, WIDE, Linearised, check_link
 from bayesrule.posteriors.marginals import normal_draws, normals
 from bayesrule.posteriors.matching import match, most_probable, settled
 from bayesrule.posteriors.mixture import Mixture
-from bayesrule.posteriors.networks import Network
+from bayesrule.posteriors.networks import Network, finite
 from bayesrule.posteriors.particles import Chains, Particles
 from bayesrule.posteriors.stacking import seats, stacked
 
@@ -28,7 +30,10 @@ __all__ = [
     "Network",
     "Particles",
     "Posterior",
+    "calibrate",
+    "central_state",
     "check_link",
+    "finite",
     "from_tree",
     "let_drop",
     "load",
@@ -37,6 +42,7 @@ __all__ = [
     "normal_draws",
     "normals",
     "predict_normal",
+    "recalibrated",
     "seats",
     "settled",
     "stacked",

@@ -37,10 +37,11 @@ def predict_normal(
     """
     if isinstance(likelihood, likelihoods.Gaussian):
         return predict_reals(likelihood, f, covariance)
-    if isinstance(likelihood, Categorical):
-        return predict_classes(f, covariance)
-    if isinstance(likelihood, Bernoulli):
-        return predict_binary(f, covariance)
+    if isinstance(likelihood, Categorical | Bernoulli):
+        logits, spread = likelihood.logits(f), covariance / likelihood.divisor(covariance).square()
+        if isinstance(likelihood, Categorical):
+            return predict_classes(logits, spread)
+        return predict_binary(logits, spread)
     check_memory(samples, len(f), f)
     return likelihood.predict(normal_draws(f, covariance, normals(samples, f[0].numel(), generator)))
 

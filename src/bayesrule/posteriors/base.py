@@ -20,7 +20,7 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import from_spec, to_spec, unknown
 from bayesrule.posteriors import guarantees
 from bayesrule.posteriors.guarantees import Guarantees
-from bayesrule.posteriors.networks import Network, stack
+from bayesrule.posteriors.networks import Network, finite, stack
 from bayesrule.predictions import Answers, Conformal, Prediction, Selective
 
 if TYPE_CHECKING:
@@ -196,11 +196,7 @@ class Posterior(ABC):
 
     def mixture(self, x: Inputs, samples: int, generator: torch.Generator) -> Prediction:
         """`predict` in the network's units."""
-        outputs = self.marginals(x, samples, generator)
-        if not bool(outputs.isfinite().all()):
-            row = int((~outputs.isfinite()).transpose(0, 1).flatten(1).any(1).nonzero()[0])
-            raise ValueError(f"the network's outputs at row {row} are NaN or infinite under some sampled weights")
-        return self.likelihood.predict(outputs)
+        return self.likelihood.predict(finite(self.marginals(x, samples, generator)))
 
     def conformalize(
         self, held: Any, level: float = 0.9, groups: Any = None, score: str = "aps", samples: int = 32, seed: int = 0
@@ -314,9 +310,20 @@ def _read(path: str | Path, tree: Tree, model: nn.Module) -> Posterior:
     posterior = KINDS[tree["kind"]].from_state(tree["state"], context)
     posterior.verify()
     # What was read says the same as the file: nothing in it was left aside, or taken for something else.
-    again = {"state": posterior.state(), "likelihood": to_spec(likelihood), "scaling": context.scaling.state()}
-    again["guarantees"] = promises.state()
+    again = {
+        "state": posterior.state(),
+        "likelihood": _as_written(likelihood, tree),
+        "scaling": context.scaling.state(),
+        "guarantees": promises.state(),
+    }
     for part, found in again.items():
         if files.layout(found) != files.layout(tree.get(part, {})):
             raise ValueError(f"its {part} is not one of kind {tree['kind']!r}")
     return posterior
+
+
+def _as_written(likelihood: Likelihood, tree: Tree) -> Tree:
+    """A likelihood as a file has it: an older one lacks fields that are newer, and so are at their defaults."""
+    spec = to_spec(likelihood)
+    known = tree["likelihood"]["fields"]
+    return spec | {"fields": {name: value for name, value in spec["fields"].items() if name in known}}

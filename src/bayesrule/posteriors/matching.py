@@ -20,17 +20,24 @@ from bayesrule.predictions import per_example
 
 def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
     """A posterior like this one, the unknowns of its likelihood set to the most probable ones for held-out data."""
-    context = posterior.context
-    if not context.likelihood.unknowns():
+    likelihood = posterior.likelihood
+    if not likelihood.unknowns():
         return posterior
-    targets = context.scaling.targets
+    return posterior.with_context(likelihood=most_probable(likelihood, held_out_log_prob(posterior, held, samples)))
+
+
+def held_out_log_prob(posterior: Posterior, held: Batch, samples: int = 32) -> Callable[[Likelihood], Tensor]:
+    """log 1/S Σ_s p(y_i | f_s(x_i)) of held-out examples, as a function of the likelihood."""
+    targets = posterior.context.scaling.targets
     with torch.no_grad():
         generator = torch.Generator(modules.device_of(posterior.model)).manual_seed(0)
         outputs = posterior.marginals(posterior.inputs(held.x), samples, generator).double()
-    y = held.y.to(outputs.device).double()
+    y = held.y.to(outputs.device)
+    if y.is_floating_point():
+        y = y.double()
     if targets is not None:
         y = targets.forward(y)
-    return posterior.with_context(likelihood=settled(context.likelihood, outputs, y, held.weight))
+    return _of_mixture(outputs, y, held.weight)
 
 
 def settled(likelihood: Likelihood, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Likelihood:
@@ -40,16 +47,20 @@ def settled(likelihood: Likelihood, outputs: Tensor, y: Tensor, weight: Tensor |
     """
     if not likelihood.unknowns():
         return likelihood
-    outputs = outputs.double()
+    return most_probable(likelihood, _of_mixture(outputs.double(), y, weight))
+
+
+def _of_mixture(outputs: Tensor, y: Tensor, weight: Tensor | None) -> Callable[[Likelihood], Tensor]:
+    """log 1/S Σ_s p(y_i|f_s(x_i)) of every example, as often as its weight says, as a function of the likelihood."""
 
     def log_prob(likelihood: Likelihood) -> Tensor:
         prediction = likelihood.predict(outputs)
-        each = prediction.log_prob(prediction.target(y))
+        each = per_example(prediction.log_prob(prediction.target(y)))
         if weight is None:
             return each
-        return per_example(each) * weight.to(each) / weight.mean()
+        return each * weight.to(each) / weight.mean()
 
-    return most_probable(likelihood, log_prob)
+    return log_prob
 
 
 def most_probable(likelihood: Likelihood, log_prob: Callable[[Likelihood], Tensor]) -> Likelihood:

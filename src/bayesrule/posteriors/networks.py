@@ -270,6 +270,19 @@ def stack(networks: Iterable[Network], x: Inputs, count: int) -> Tensor:
     return outputs
 
 
+def finite(outputs: Tensor) -> Tensor:
+    """Outputs [S, B, ...] as they are; an error that names the first row where a network gives no number.
+
+    >>> finite(torch.tensor([[0.0, 1.0], [0.0, torch.nan]]))
+    Traceback (most recent call last):
+    ValueError: the network's outputs at row 1 are NaN or infinite under some sampled weights
+    """
+    if not bool(outputs.isfinite().all()):
+        row = int((~outputs.isfinite()).transpose(0, 1).flatten(1).any(1).nonzero()[0])
+        raise ValueError(f"the network's outputs at row {row} are NaN or infinite under some sampled weights")
+    return outputs
+
+
 def _groups(networks: Iterable[Network], most: int) -> Iterator[list[Network]]:
     """Networks that can be run at once, at most so many, in their order."""
     group: list[Network] = []

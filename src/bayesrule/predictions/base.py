@@ -189,8 +189,21 @@ class Prediction(ABC):
         kinds = sorted({f"{type(part).__name__} of {part.samples} samples" for part in parts})
         if len(kinds) != 1:
             raise ValueError(f"parts must be predictions of one kind with one number of samples: got {kinds}")
+        return cls._joined(parts, 1)
+
+    @classmethod
+    def pooled(cls, parts: Sequence[Self]) -> Self:
+        """Predictions of the same examples by several groups of networks as one, each network with the same weight."""
+        kinds = sorted({f"{type(part).__name__} of shape {list(part.shape)}" for part in parts})
+        if len(kinds) != 1:
+            raise ValueError(f"parts must be predictions of one kind of the same examples: got {kinds}")
+        return cls._joined(parts, 0)
+
+    @classmethod
+    def _joined(cls, parts: Sequence[Self], dimension: int) -> Self:
+        """Along dimension 0, the networks, or 1, the examples."""
         fields = zip(*(part._tensors() for part in parts), strict=True)
-        return cls(*(torch.cat(tensors, 1) for tensors in fields))  # dimension 0 is the networks, 1 the examples
+        return cls(*(torch.cat(tensors, dimension) for tensors in fields))
 
     def _tensors(self) -> tuple[Tensor, ...]:
         values = (getattr(self, field.name) for field in dataclasses.fields(self))

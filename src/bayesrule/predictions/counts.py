@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -106,6 +107,14 @@ class Counts(Numbers):
         while (self._cdf(high) < level).any():
             high = 2 * high
         return bisect(torch.full_like(high, -1), high, lambda k: self._cdf(k) < level, whole=True).to(self.log_rates)
+
+    def mean_distance(self, a: float | Tensor) -> Tensor:
+        """E|y − a| = E y − a + 2 ∫₀ᵃ cdf(t) dt: a sum over the whole numbers below a."""
+        a = torch.as_tensor(a, dtype=torch.float64).to(self._rates.device).expand(self.shape)
+        below = torch.zeros_like(a)
+        for k in range(max(0, math.ceil(float(a.max())))):
+            below = below + (a - k).clamp(0, 1) * self._cdf(torch.full_like(a, k))
+        return (self._rates.mean(0) - a + 2 * below).to(self.log_rates)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Counts ``[n, B, ...]``; negative binomial ones are Poisson's of rates that are drawn themselves."""

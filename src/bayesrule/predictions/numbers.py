@@ -30,6 +30,14 @@ class Numbers(Prediction):
     def quantile(self, q: float | Tensor) -> Tensor:
         """The least y with ``cdf(y) ≥ q``, of the targets' shape; ``[Q, B, ...]`` for a tensor ``[Q]``."""
 
+    @abstractmethod
+    def mean_distance(self, a: float | Tensor) -> Tensor:
+        """E|y − a| for a number or a tensor of the targets' shape: what a costs where both sides cost 1 a unit."""
+
+    def shortfall(self, a: float | Tensor) -> Tensor:
+        """E max(a − y, 0), by how much y stays below ``a`` on average: half of E|y − a| + a − E y."""
+        return (self.mean_distance(a) + a - self.mean) / 2
+
     @property
     def variance(self) -> Tensor:
         """Variance of y, noise included."""

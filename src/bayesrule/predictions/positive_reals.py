@@ -101,14 +101,18 @@ class PositiveReals(Continuous):
         with ``d = means_s − means_t`` and ``h² = stds_s² + stds_t²``.
         """
         y = self.target(y)
-        z = (y.log() - self.means) / self.stds
-        off = y * (2 * ndtr(z) - 1) + self.centres * (1 - 2 * ndtr(z - self.stds))
         between = torch.zeros_like(y)
         for s in range(self.samples):  # of E|Y − Y'| the part where Y is the greater, and by symmetry all of it
             d = self.means[s] - self.means
             share = (d + self.stds[s].square()) / torch.hypot(self.stds[s], self.stds)
             between = between + self.centres[s] * (2 * ndtr(share) - 1).sum(0)
-        return off.mean(0) - between / self.samples**2
+        return self.mean_distance(y) - between / self.samples**2
+
+    def mean_distance(self, a: float | Tensor) -> Tensor:
+        """E|y − a|, in closed form; see `crps`."""
+        a = torch.as_tensor(a).to(self.means)
+        z = (a.clamp(min=0).log() - self.means) / self.stds  # −∞ up to zero
+        return (a * (2 * ndtr(z) - 1) + self.centres * (1 - 2 * ndtr(z - self.stds))).mean(0)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Values ``[n, B, ...]``."""

@@ -125,7 +125,11 @@ class Reals(Continuous):
         for s in range(self.samples - 1):
             between = self.means[s] - self.means[s + 1 :]
             spread = spread + _mean_abs(between, torch.hypot(self.widths[s], self.widths[s + 1 :])).sum(0)
-        return _mean_abs(self.target(y) - self.means, self.widths).mean(0) - spread / self.samples**2
+        return self.mean_distance(self.target(y)) - spread / self.samples**2
+
+    def mean_distance(self, a: float | Tensor) -> Tensor:
+        """E|y − a|, in closed form."""
+        return _mean_abs(a - self.means, self.widths).mean(0)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Values ``[n, B, ...]``."""

@@ -110,8 +110,12 @@ class TailedReals(Continuous):
         ``E|Y − y| − ½ E|Y − Y'|``: the first is a closed form, and so to rounding is the second for Y and Y' of one
         network; between different networks it is a sum over `STRATA` points of each, and good to a thousandth.
         """
-        z = (self.target(y) - self.means) / self.scales
-        return (self.scales * t_distribution.mean_abs(z, self.freedoms)).mean(0) - self._half_difference()
+        return self.mean_distance(self.target(y)) - self._half_difference()
+
+    def mean_distance(self, a: float | Tensor) -> Tensor:
+        """E|y − a|, in closed form."""
+        z = (a - self.means) / self.scales
+        return (self.scales * t_distribution.mean_abs(z, self.freedoms)).mean(0)
 
     def _half_difference(self) -> Tensor:
         """½ E|Y − Y'| of two draws."""

@@ -1,6 +1,7 @@
 """What came out, for people: a leaderboard, and one self-contained HTML page."""
 
 from bayesrule.report.comparison import Comparison, Entry, beside, examine, examine_baselines, in_words
+from bayesrule.report.examples import Worth, worth
 from bayesrule.report.leaderboard import board
 from bayesrule.report.measures import MEASURES, number
 from bayesrule.report.page import Opening, write
@@ -11,6 +12,7 @@ __all__ = [
     "Comparison",
     "Entry",
     "Opening",
+    "Worth",
     "beside",
     "board",
     "commit",
@@ -21,5 +23,6 @@ __all__ = [
     "number",
     "provenance",
     "versions",
+    "worth",
     "write",
 ]

@@ -11,13 +11,13 @@ SHARE = 0.01  # of the weight, below which a candidate is not named
 
 
 def choices(info: Mapping[str, Any]) -> list[str]:
-    """The sentences about ``posterior.info``: the prior's width, the weights of candidates, the epoch that was kept.
+    """The sentences about ``posterior.info``: the prior's width, candidates, the temperature, the epoch that was kept.
 
     >>> tried = {"0.9": 0.251, "1.6": 0.21, "3": 0.227}
     >>> choices({"prior": {"settled": {"scale": 1.6, "held_out_nll": tried, "networks": 15, "steps": 400}}})
     ["the prior's width, 1.6/√fan-in, was settled on held-out data: NLL 0.210 against 0.227 of the next, 3/√fan-in"]
     """
-    return [*_width(info), *_candidates(info), *_epoch(info)]
+    return [*_width(info), *_candidates(info), *_calibration(info), *_epoch(info)]
 
 
 def _width(info: Mapping[str, Any]) -> Iterator[str]:
@@ -56,6 +56,23 @@ def _candidates(info: Mapping[str, Any]) -> Iterator[str]:
         best = min((each for each in found if each not in used), key=lambda each: each["held_out_nll"])
         said += f"; the best that was left out, {best['name']}, has NLL {number(best['held_out_nll'])}"
     yield said
+
+
+def _calibration(info: Mapping[str, Any]) -> Iterator[str]:
+    """Whether answers were made less or more sure after training."""
+    found = info.get("calibration")
+    if found is None:
+        return
+    before = number(found["nll"])
+    for name, tried in found["tried"].items():
+        value = f"{tried['value']:.2f}"
+        after = f"NLL {number(tried['nll'])} of held-out answers that it was not found on"
+        if name == found["chosen"]:
+            yield f"the {name} of the classes was set to {value}: {after}, {before} at 1"
+        else:
+            yield f"the {name} of the classes stays at 1, NLL {before}: {value} has {after}"
+    if not found["tried"]:
+        yield f"the answers were not recalibrated: {found['examples']} held-out examples are too few to tell"
 
 
 def _epoch(info: Mapping[str, Any]) -> Iterator[str]:

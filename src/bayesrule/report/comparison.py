@@ -15,6 +15,7 @@ from bayesrule.evaluate import Scores, agreement, baselines, score
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Binary, Prediction
 from bayesrule.report.choices import choices
+from bayesrule.report.examples import Worth
 from bayesrule.report.measures import number
 from bayesrule.report.mixing import ChainTable, chain_table
 from bayesrule.report.promises import promises
@@ -48,7 +49,8 @@ class Entry:
 class Comparison:
     """Entries on one data set, and how they came about. ``notes`` are sentences about the data.
 
-    ``baselines`` are what any method has to beat: they are in the leaderboard, and in no figure.
+    ``baselines`` are what any method has to beat: they are in the leaderboard, and in no figure. ``worth``: which
+    training examples matter, where that was asked for.
     """
 
     split: Split
@@ -59,6 +61,7 @@ class Comparison:
     notes: Sequence[str] = ()
     versions: Mapping[str, str] = field(default_factory=versions)
     baselines: Sequence[Entry] = ()
+    worth: Worth | None = None
 
     def __post_init__(self) -> None:
         if not self.entries:
@@ -99,7 +102,15 @@ class Comparison:
             "methods": {entry.name: self._plain(entry) for entry in self.ranked},
             "baselines": {entry.name: self._plain(entry) for entry in by_nll(self.baselines)},
             "warnings": self.warnings,
+            **self._worth(),
         }
+
+    def _worth(self) -> dict[str, Any]:
+        """Rows of training examples and −log p of their targets by all others, if that was asked for."""
+        if self.worth is None:
+            return {}
+        found = {name: {"rows": rows, "nll": self.worth.nll[name]} for name, rows in self.worth.rows.items()}
+        return {"influence": found}
 
     def _plain(self, entry: Entry) -> dict[str, Any]:
         return {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
 
 from bayesrule.data import CategoryColumn, Column, Schema, Split
-from bayesrule.predictions import Classes, Numbers, Prediction
+from bayesrule.gp import Influence
+from bayesrule.predictions import Binary, Classes, Numbers, Prediction
 from bayesrule.report.measures import number
 
 PICTURES, ROWS, COLUMNS = 10, 5, 8
@@ -47,6 +49,39 @@ def extremes(prediction: Prediction, split: Split, schema: Schema | None = None)
         return said(row)._replace(png=png, cells=cells)
 
     return Extremes(columns, [shown(row) for row in order[: -count - 1 : -1]], [shown(row) for row in order[:count]])
+
+
+class Worth(NamedTuple):
+    """The training examples that move the network most, and those that the others contradict most.
+
+    ``rows`` and ``nll`` are their numbers among the training examples, and −log p of their targets by the others.
+    """
+
+    columns: tuple[str, ...]
+    influential: list[Example]
+    suspicious: list[Example]
+    rows: dict[str, list[int]]
+    nll: dict[str, list[float]]
+
+
+def worth(found: Influence, split: Split, schema: Schema | None = None) -> Worth:
+    """Both ends of the training set, each example with what is predicted of it from all others."""
+    most = PICTURES if split.image_shape else ROWS
+    trained = replace(split, test=split.train)
+    prediction = found.prediction
+    if isinstance(prediction, Binary):
+        prediction = prediction.classes
+    said = _said(prediction, trained)
+    columns, look = _look(trained, schema)
+    chosen = {"influential": found.order[:most].tolist(), "suspicious": found.suspicious[:most].tolist()}
+
+    def shown(row: int) -> Example:
+        png, cells = look(row)
+        return said(row)._replace(png=png, cells=cells)
+
+    lists = {name: [shown(row) for row in rows] for name, rows in chosen.items()}
+    nll = {name: found.nll[rows].tolist() for name, rows in chosen.items()}
+    return Worth(columns, lists["influential"], lists["suspicious"], chosen, nll)
 
 
 def _said(prediction: Prediction, split: Split) -> Callable[[int], Example]:

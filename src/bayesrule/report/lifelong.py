@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files as resources
-from math import sqrt
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from bayesrule.lifelong import Result
-from bayesrule.report.figures import PALETTE, STYLE, STYLES, picture, svg
+from bayesrule.report.figures import STYLE, svg
+from bayesrule.report.runs import Score, Shown, bands, evenly, legend_beside, page, score, shown
 
 CONTROL = "finetune"  # whose time is the unit
 SHOWN = 12  # kept examples of a task on the page
@@ -29,7 +26,7 @@ class Kept:
     """Examples that a method keeps: of each task in ``tasks`` the pictures (base64 of a PNG) or rows, with labels."""
 
     method: str
-    tasks: Sequence[tuple[str, int, Sequence[tuple[str, str, Sequence[str]]]]]
+    tasks: Sequence[tuple[str, int, Sequence[Shown]]]
     columns: Sequence[str] = ()
 
 
@@ -53,20 +50,6 @@ class Lives:
     def labelled(self) -> bool:
         """Whether accuracy is one, rather than minus an RMSE."""
         return all(value >= 0 for runs in self.runs.values() for run in runs for row in run.accuracy for value in row)
-
-
-class Score(NamedTuple):
-    """A mean over seeds, its standard error (None of one seed), and both in words."""
-
-    mean: float
-    error: float | None
-    text: str
-    best: bool = False
-
-    @property
-    def short(self) -> str:
-        """The mean alone, for narrow places."""
-        return self.text.split(" ± ")[0].removesuffix(" %")
 
 
 class Line(NamedTuple):
@@ -129,16 +112,12 @@ def _scores(lives: Lives, runs: Sequence[Result]) -> dict[str, Score]:
 
 
 def _score(column: str, values: Sequence[float], labelled: bool, relative: bool) -> Score:
-    mean = fmean(values)
-    error = stdev(values) / sqrt(len(values)) if len(values) > 1 else None
+    found = score(values, percent=labelled and column not in ("nll", "ece"))
     if column == "bytes":
-        return Score(mean, error, in_bytes(mean))
+        return found._replace(text=in_bytes(found.mean))
     if column == "time":
-        return Score(mean, error, f"{mean:.1f} ×" if relative else f"{mean:.1f} s")
-    if labelled and column not in ("nll", "ece"):
-        text = f"{100 * mean:.1f}" + ("" if error is None else f" ± {100 * error:.1f}")
-        return Score(mean, error, text + " %")
-    return Score(mean, error, f"{mean:.3f}" + ("" if error is None else f" ± {error:.3f}"))
+        return found._replace(text=f"{found.mean:.1f} ×" if relative else f"{found.mean:.1f} s")
+    return found
 
 
 def in_bytes(count: float) -> str:
@@ -223,31 +202,16 @@ def curves(lives: Lives) -> Figure:
         axes = figure.subplots()
         after = np.arange(1, len(lives.tasks) + 1)
         scale = 100.0 if lives.labelled else 1.0
-        for index, (method, runs) in enumerate(lives.runs.items()):
-            colour, style = PALETTE[index % len(PALETTE)], STYLES[index // len(PALETTE) % len(STYLES)]
-            values = scale * np.array([run.averages for run in runs])
-            mean = values.mean(0)
-            axes.plot(after, mean, style, marker=".", color=colour, label=method)
-            if len(runs) > 1:
-                error = values.std(0, ddof=1) / sqrt(len(runs))
-                axes.fill_between(after, mean - error, mean + error, color=colour, alpha=0.18, lw=0)
+        averages = {}
+        for method, runs in lives.runs.items():
+            averages[method] = scale * np.array([run.averages for run in runs])
+        bands(axes, after, averages)
         label = "average accuracy so far, %" if lives.labelled else "minus average RMSE so far"
         axes.set(xlabel="tasks learnt", ylabel=label)
         ticks = _ticks(len(after))
         axes.set_xticks([tick + 1 for tick in ticks])
-        legend = axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+        legend_beside(axes)
         return figure
-
-
-def png(figure: Figure) -> bytes:
-    """A figure as a picture on white."""
-    FigureCanvasAgg(figure)
-    target = io.BytesIO()
-    with matplotlib.rc_context(STYLE):
-        figure.savefig(target, format="png", dpi=130, metadata={"Software": None})
-    return target.getvalue()
 
 
 def kept_pictures(
@@ -260,27 +224,15 @@ def kept_pictures(
     """Some of the examples that a method keeps, evenly over those of each task."""
     found = []
     for name, (x, y) in zip(tasks, parts, strict=False):
-        rows = np.unique(np.linspace(0, len(y) - 1, min(SHOWN, len(y))).round().astype(int)).tolist()
-        cells: list[tuple[str, str, Sequence[str]]] = []
-        for row in rows:
-            label = f"{y[row].item():.4g}"
-            if shape is not None:
-                cells.append((label, picture(x[row].reshape(shape)), ()))
-            else:
-                cells.append((label, "", [f"{value:.4g}" for value in x[row].flatten().tolist()]))
+        cells = [shown(x[row], f"{y[row].item():.4g}", shape) for row in evenly(len(y), SHOWN)]
         found.append((name, len(y), cells))
     return Kept(method, found, columns)
 
 
 def render(lives: Lives) -> str:
     """The page; whatever comes from a user's file is escaped."""
-    import jinja2
-
-    here = resources("bayesrule.report")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    template = environment.from_string(here.joinpath("lifelong.html").read_text(encoding="utf-8"))
-    return template.render(
-        css=here.joinpath("page.css").read_text(encoding="utf-8"),
+    return page(
+        "lifelong.html",
         lives=lives,
         seeds=len(next(iter(lives.runs.values()))),
         headings=headings(lives),

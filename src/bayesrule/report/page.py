@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib.resources import files as resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,14 +37,10 @@ def write(path: str | Path, comparison: Comparison, opening: Opening | None = No
 
 def render(comparison: Comparison, opening: Opening | None = None) -> str:
     """The page. Whatever comes from a user's file (names of columns, classes, cells) is escaped."""
-    import jinja2
+    from bayesrule.report.runs import page
 
-    here = resources("bayesrule.report")
-    # Strict: a name that the template has and this call has not is an error, not a gap in the page.
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    template = environment.from_string(here.joinpath("page.html").read_text(encoding="utf-8"))
-    return template.render(
-        css=here.joinpath("page.css").read_text(encoding="utf-8"),
+    return page(
+        "page.html",
         opening=opening,
         comparison=comparison,
         split=comparison.split,

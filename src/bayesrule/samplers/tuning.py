@@ -69,7 +69,9 @@ class Spread:
         are orders of magnitude apart.
         """
         found = self.squares / max(self.count - 1, 1)
-        found = found.maximum(torch.finfo(before.dtype).eps ** 2 * before)  # a chain that stood still tells nothing
+        least = torch.finfo(before.dtype).eps ** 2 * before
+        stood = (found <= least).all(1, keepdim=True)  # a chain that accepted nothing tells nothing
+        found = torch.where(stood, before, found.maximum(least))
         share = self.count / (self.count + 5)
         return found.pow(share) * before.pow(1 - share)
 

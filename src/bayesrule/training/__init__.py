@@ -7,7 +7,7 @@ from bayesrule.training.folder import Folder
 from bayesrule.training.holdout import check_held_out
 from bayesrule.training.loop import Diverged, fit
 from bayesrule.training.rates import RangeTest, range_test
-from bayesrule.training.resuming import resume
+from bayesrule.training.resuming import fit_or_resume, resume
 from bayesrule.training.settings import FitSettings, default_batch_size, default_temperature
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "default_batch_size",
     "default_temperature",
     "fit",
+    "fit_or_resume",
     "range_test",
     "resume",
 ]

@@ -106,11 +106,11 @@ def _held_out_nll(task: Task, plan: Plan, folds: int, seed: int) -> dict[float, 
     noise = Noise.on(task.device)
     with seeds.untouched(task.device):
         noise.seed(mixed(seed), mixed(seed, 1 + rank))
-        learner = AutoLearner(Auto(networks=1, lr=LR), task, plan, noise, candidates, fold)
+        learner = AutoLearner(Auto(whole=0, networks=1, lr=LR), task, plan, noise, candidates, fold)
         _start_alike(learner.network, folds)
         for _ in range(plan.steps):
             learner.step(batch)
-        told = learner.conclude(None).info["diagnostics"]["candidates"]
+        told = learner.told(learner.judged())
     means = torch.tensor([each["held_out_nll"] for each in told], device=task.device)
     processes.send_from_first([means])  # so that all agree to the bit
     return {scale: nll for scale, nll in zip(SCALES, means.tolist(), strict=True) if math.isfinite(nll)}

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from bayesrule.posteriors import Posterior
+
 
 class LazyLogs(Mapping[str, float]):
     """Logs that stay on the device until someone looks.
@@ -31,12 +33,17 @@ class LazyLogs(Mapping[str, float]):
         return len(self._tensors)
 
 
+def _nobody() -> Posterior:
+    raise RuntimeError("there is no posterior outside of a fit")
+
+
 @dataclass(frozen=True)
 class Progress:
     """Where a fit stands after a step.
 
     ``logs`` are this step's; they are on the device still, and reading one waits for it. ``history`` has one entry per
-    finished epoch: means of the logs, and ``val_nll`` where the fit was given validation data.
+    finished epoch: means of the logs, and ``val_nll`` where the fit was given validation data. ``posterior()`` is what
+    is known at this moment.
     """
 
     step: int
@@ -46,6 +53,7 @@ class Progress:
     epoch_ended: bool
     logs: Mapping[str, float]
     history: list[dict[str, float]]
+    posterior: Callable[[], Posterior] = _nobody
 
 
 Callback = Callable[[Progress], bool | None]

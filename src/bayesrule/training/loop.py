@@ -37,7 +37,7 @@ from bayesrule.data import Batch, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Learner, Logs, Method, Noise, Plan, check_stoppable, check_weighted
-from bayesrule.posteriors import Posterior, match
+from bayesrule.posteriors import Posterior, match, recalibrated
 from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
@@ -104,7 +104,8 @@ def fit(
             on.
         seed: the same seed gives the same posterior.
         val: held-out ``(X, y)`` in the user's units, or the share of the training data to hold out: ``val_nll`` is
-            logged after each epoch, and what is unknown of the likelihood, such as noise, is settled on it at the end.
+            logged after each epoch, and what is unknown of the likelihood, such as noise, is settled on it at the end,
+            the temperature of classes where that clearly helps, ``posterior.info["calibration"]``.
             None: for that purpose a tenth, or up to a fifth of few data, from 100 examples on; 0: nothing.
         callbacks: called with a `Progress` after each step.
         out: a directory for checkpoints and the posterior; `resume` continues from it.
@@ -257,6 +258,8 @@ class Loop:
             if self.best is not None:
                 self._return_to(self.best)
             posterior = self._known(lambda: self.learner.conclude(self.held))
+            if self.held is not None:
+                posterior = recalibrated(posterior, self.held)
             self.plan.history[:] = history
             diagnosis = {} if self.first is None else self._diagnosis(posterior, self.first)
         posterior = posterior.with_context(info=posterior.context.info | diagnosis | self._story())
@@ -348,7 +351,8 @@ class Loop:
                 posterior = match(self._known(self.learner.posterior), self.held)
                 history[-1]["val_nll"] = mean_nll(posterior, self.held)
         if self.callbacks:
-            progress = Progress(self.step, self.plan.steps, epoch, self.plan.epochs, ended, LazyLogs(logs), history)
+            where = self.step, self.plan.steps, epoch, self.plan.epochs
+            progress = Progress(*where, ended, LazyLogs(logs), history, self._present)
             answers = [callback(progress) for callback in self.callbacks]  # each is called, whatever others answer
             self.stop = self.stop or any(answers)
         if ended and (self.callbacks or self.count > 1):
@@ -369,6 +373,11 @@ class Loop:
             best = processes.any_of(best and not self.rank)
         if best:
             self.best = {"epoch": epoch, "learner": files.copied(self.learner.state_dict())}
+
+    def _present(self) -> Posterior:
+        """What is known at this moment, for callbacks."""
+        posterior = self._known(self.learner.posterior)
+        return posterior.with_context(info=posterior.info | self._story())
 
     def _known(self, ask: Callable[[], Posterior]) -> Posterior:
         """What the learner knows, if it is finite; its draws depend on the seed alone."""

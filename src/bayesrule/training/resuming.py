@@ -15,7 +15,7 @@ from bayesrule.posteriors import Posterior
 from bayesrule.training import together
 from bayesrule.training.callbacks import Callback
 from bayesrule.training.folder import Folder
-from bayesrule.training.loop import Loop
+from bayesrule.training.loop import Loop, fit
 from bayesrule.training.progress import shown
 from bayesrule.training.settings import DATA, FitSettings
 
@@ -49,6 +49,16 @@ def resume(
             found.callbacks = [*callbacks, stack.enter_context(shown(found.settings.method.name))]
         posterior = found.go()
     return posterior
+
+
+def fit_or_resume(folder: Folder | None, model: nn.Module, train: Any, **options: Any) -> Posterior:
+    """The fit of a folder: read if it is over, continued if it was begun, and begun with ``options`` of `fit` else.
+
+    Without a folder it is a fit whose posterior is kept nowhere.
+    """
+    if folder is not None and (folder.posterior.exists() or folder.checkpoint.exists()):
+        return resume(folder, model, train)
+    return fit(model, train, out=folder, **options)
 
 
 def _restored(

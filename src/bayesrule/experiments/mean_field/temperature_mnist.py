@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
 from bayesrule.data import Split, load_set
-from bayesrule.evaluate import collapse, evaluate
+from bayesrule.evaluate import evaluate
 from bayesrule.experiments import findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
-from bayesrule.experiments.figures import panels
+from bayesrule.experiments.mean_field.temperature_curve import (
+    DEVIATION,
+    Authors,
+    best,
+    draw,
+    falls,
+    plain_authors,
+    scores,
+)
 from bayesrule.methods import BBB
 from bayesrule.models import build
 from bayesrule.posteriors import Posterior
@@ -25,7 +28,7 @@ from bayesrule.temperatures import Balanced
 from bayesrule.training import fit
 
 SOURCE = "Huix et al. 2022, figure on MNIST"
-AUTHORS = {  # τ: accuracy, ECE, NLL, confidence; as their figure has them, read from its vector coordinates
+AUTHORS: Authors = {
     0.001: (0.977, 0.019, 0.078, 0.983),
     0.005: (0.978, 0.021, 0.072, 0.977),
     0.01: (0.980, 0.021, 0.070, 0.972),
@@ -38,9 +41,7 @@ AUTHORS = {  # τ: accuracy, ECE, NLL, confidence; as their figure has them, rea
     50.0: (0.091, 0.020, 2.303, 0.104),
     100.0: (0.097, 0.033, 2.303, 0.104),
 }
-METRICS = ("accuracy", "ece", "expected_nll", "confidence")  # in the order of AUTHORS
 QUICK = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
-DEVIATION = 0.2  # of the prior: the authors' code; their slides say variance 1/5
 SLIDES = math.sqrt(0.2)
 COMPARED = (0.01, 1.0, 10.0)  # where accuracies are compared
 CLOSE = 0.015
@@ -80,41 +81,25 @@ def run(setting: Setting) -> Result:
     draws = {}
     if setting.full:
         (draws,) = setting.answers(by_draws, [Fit(data, max(COMPARED), DEVIATION, *shape, first)])
-    claims = [_best(curve), _chance(curve), _falls(curve), _told(curve)]
+    claims = claims_of(curve)
     if setting.full:
         claims = [*(_beside([*curve, *again], tau) for tau in COMPARED), *claims]
-    authors = {}
-    if setting.full:
-        authors = {f"{tau:g}": dict(zip(METRICS, row, strict=True)) for tau, row in AUTHORS.items()}
     plain = {
         "curve": curve,
         "other_seeds": again,
         "other_prior": others,
         "accuracy_by_draws": draws,
-        "authors": authors,
+        "authors": plain_authors(AUTHORS) if setting.full else {},
     }
     notes = _notes(setting, others, draws)
-    return Result(tuple(claims), plain, lambda figure: _draw(figure, plain), (11.0, 5.6), notes)
+    return Result(tuple(claims), plain, lambda figure: draw(figure, plain), (11.0, 5.6), notes)
 
 
 def train(asked: Fit, data_dir: str | None) -> dict[str, Any]:
     """Fit and score, as plain data."""
     split = load_set(asked.data, data_dir)
-    posterior = _fitted(asked, split)
-    scores = evaluate(posterior, split.test, samples=SAMPLES, bootstrap=0)
-    assert split.ood is not None
-    outside = posterior.predict(split.ood, samples=SAMPLES).confidence
-    told = collapse(posterior, train=split.train)
-    return {
-        "eta": posterior.info["temperature"],
-        **{name: float(scores[name]) for name in ("accuracy", "ece", "nll", "confidence")},
-        "expected_nll": _expected_nll(posterior, *split.test),
-        "confidence_outside": float(outside.mean()),
-        "collapsed": told.collapsed,
-        "at_prior": told.at_prior,
-        "kl": told.end.kl,
-        "weights": sum(layer.weights for layer in told.layers.values()),
-    }
+    assert split.train is not None
+    return scores(_fitted(asked, split), split.train, split.test, split.ood, SAMPLES)
 
 
 def by_draws(asked: Fit, data_dir: str | None) -> dict[str, Any]:
@@ -146,11 +131,9 @@ def _fitted(asked: Fit, split: Split) -> Posterior:
         )
 
 
-@torch.no_grad()
-def _expected_nll(posterior: Posterior, x: torch.Tensor, y: torch.Tensor) -> float:
-    """E_q of the cross entropy, which the authors call NLL: that of a drawn network, and not of the mean of many."""
-    outputs = posterior.outputs(posterior.inputs(x), SAMPLES, torch.Generator().manual_seed(0))
-    return -float(torch.stack([posterior.likelihood.log_prob(f, y).mean() for f in outputs]).mean())
+def claims_of(curve: list[dict[str, Any]]) -> list[Claim]:
+    """What is claimed of the curve, beside its rows."""
+    return [best(curve, SOURCE), _chance(curve), falls(curve, SOURCE), _told(curve)]
 
 
 def _beside(rows: list[dict[str, Any]], tau: float) -> Claim:
@@ -162,16 +145,6 @@ def _beside(rows: list[dict[str, Any]], tau: float) -> Claim:
         f"the accuracy at τ = {tau:g} is {theirs:.3f} (within 1.5 points)",
         f"accuracy {trials.said(found)} over {len(found)} seeds: {100 * off:+.1f} points",
         abs(off) <= CLOSE,
-    )
-
-
-def _best(curve: list[dict[str, Any]]) -> Claim:
-    best = min(curve, key=lambda row: row["expected_nll"])
-    return Claim(
-        SOURCE,
-        "the NLL is best at τ < 0.1",
-        f"lowest at τ = {best['tau']:g}: {best['expected_nll']:.4f}; {_listed(curve, 'expected_nll')}",
-        best["tau"] < 0.1,
     )
 
 
@@ -189,19 +162,6 @@ def _chance(curve: list[dict[str, Any]]) -> Claim:
     )
 
 
-def _falls(curve: list[dict[str, Any]]) -> Claim:
-    inside = [row["confidence"] for row in curve]
-    outside = [row["confidence_outside"] for row in curve]
-    falls = all(a > b for a, b in pairwise(inside))
-    below = all(row["confidence_outside"] < row["confidence"] for row in curve if row["tau"] <= 1)
-    return Claim(
-        SOURCE,
-        "confidence falls with τ, and is lower out of distribution",
-        f"in distribution {inside[0]:.3f} to {inside[-1]:.3f}, outside {outside[0]:.3f} to {outside[-1]:.3f}",
-        falls and below,
-    )
-
-
 def _told(curve: list[dict[str, Any]]) -> Claim:
     """The library's own diagnosis beside what happened."""
     flagged = [row["tau"] for row in curve if row["collapsed"]]
@@ -213,10 +173,6 @@ def _told(curve: list[dict[str, Any]]) -> Claim:
         f"told at τ = {', '.join(f'{tau:g}' for tau in flagged) or 'none'}",
         right,
     )
-
-
-def _listed(curve: list[dict[str, Any]], metric: str) -> str:
-    return ", ".join(f"{row[metric]:.3f} ({row['tau']:g})" for row in curve)
 
 
 def _notes(setting: Setting, others: list[dict[str, Any]], draws: dict[str, float]) -> tuple[str, ...]:
@@ -231,29 +187,3 @@ def _notes(setting: Setting, others: list[dict[str, Any]], draws: dict[str, floa
         f"With the slides' prior, variance 1/5 instead of deviation 1/5, accuracies are {told}.",
         f"The accuracy at τ = {max(COMPARED):g} by the number of networks that a prediction averages over: {few}.",
     )
-
-
-def _draw(figure: Figure, plain: dict[str, Any]) -> None:
-    titles = {"accuracy": "accuracy", "expected_nll": "NLL, E_q of the cross entropy", "ece": "ECE"}
-    axes = panels(figure, 4, rows=2)
-    for ax, (metric, title) in zip(axes, titles.items(), strict=False):
-        _line(ax, plain, metric, title)
-    confidence = axes[3]
-    _line(confidence, plain, "confidence", "confidence")
-    taus = [row["tau"] for row in plain["curve"]]
-    outside = [row["confidence_outside"] for row in plain["curve"]]
-    confidence.plot(taus, outside, "s--", color="C2", markersize=4, label="out of distribution")
-    confidence.legend()
-
-
-def _line(ax: Axes, plain: dict[str, Any], metric: str, title: str) -> None:
-    curve = plain["curve"]
-    ax.plot([row["tau"] for row in curve], [row[metric] for row in curve], "o-", markersize=4, label="this library")
-    if plain["authors"]:
-        theirs = [row[metric] for row in plain["authors"].values()]
-        ax.plot([float(tau) for tau in plain["authors"]], theirs, "x:", color="C1", label="the authors")
-    bayes = curve[0]["tau"] / curve[0]["eta"]  # τ at which η is one
-    ax.axvline(bayes, color="0.6", lw=1)
-    ax.annotate("η = 1", (bayes, 0.92), xycoords=("data", "axes fraction"), fontsize=8, color="0.4")
-    ax.set(xscale="log", xlabel="τ", title=title)
-    ax.legend(loc="best")

@@ -1,0 +1,45 @@
+"""Ask for the next example: acquisitions, oracles, rounds."""
+
+from bayesrule.active import gaussian, information, pools, questions, tables
+from bayesrule.active.acquisition import (
+    AVAILABLE,
+    BALD,
+    EPIG,
+    Acquisition,
+    BatchBALD,
+    Entropy,
+    ExpectedVariance,
+    KCentre,
+    Random,
+    Relevance,
+    VariationRatios,
+    View,
+)
+from bayesrule.active.pools import Pool
+from bayesrule.active.results import Result
+from bayesrule.active.running import Session, Settings, run
+
+__all__ = [
+    "AVAILABLE",
+    "BALD",
+    "EPIG",
+    "Acquisition",
+    "BatchBALD",
+    "Entropy",
+    "ExpectedVariance",
+    "KCentre",
+    "Pool",
+    "Random",
+    "Relevance",
+    "Result",
+    "Session",
+    "Settings",
+    "VariationRatios",
+    "View",
+    "gaussian",
+    "information",
+    "pools",
+    "questions",
+    "run",
+    "tables",
+]

@@ -1,0 +1,229 @@
+"""The verb ``active``: curves and files, questions for a person, and errors of one line."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from bayesrule.cli import active as verb
+
+SHORT = ("--method", "mc-dropout", "--epochs", "5", "--samples", "8", "--hidden", "8")
+QUICK = ("active", "moons", *SHORT, "--start", "6", "--batch", "4", "--budget", "14")
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    verb.opened.cache_clear()
+
+
+def cells(folder):
+    """What was learnt, without what a clock says."""
+    found = json.loads((folder / "result.json").read_text())["cells"]
+    for cell in found:
+        del cell["seconds"], cell["summary"]["seconds"]
+    return found
+
+
+def frame(rows=60):
+    size = [(row * 7) % 23 for row in range(rows)]
+    city = [("Rome", "Oslo", "<b>Ulm")[row % 3] for row in range(rows)]
+    return pd.DataFrame({"size": size, "city": city, "sold": ["yes" if s > 11 else "no" for s in size]})
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    frame().to_csv(tmp_path / "sales.csv", index=False)
+    return tmp_path / "sales.csv"
+
+
+@pytest.fixture
+def unlabelled(tmp_path):
+    frame().drop(columns="sold").to_csv(tmp_path / "pool.csv", index=False)
+    return tmp_path / "pool.csv"
+
+
+PERSON = ("--target", "sold", "--classes", "yes,no", *SHORT, "--start", "6", "--batch", "3", "--out", "life")
+
+
+def answer(tmp_path, name="labels.csv", change=lambda table: table):
+    """Fill in the file of questions, as a person would who knows."""
+    table = pd.read_csv(tmp_path / "queries.csv", dtype=str)
+    table["sold"] = ["yes" if int(size) > 11 else "no" for size in table["size"]]
+    change(table).to_csv(tmp_path / name, index=False)
+
+
+def test_curves_and_files(bayesrule, tmp_path):
+    code, out, err = bayesrule(*QUICK, "--acquire", "random,batchbald", "--seeds", "0,1", "--out", "life")
+    assert code == 0, err
+    for word in ("random", "batchbald", "labels to 90%", "±"):
+        assert word in out
+    for name in ("result.json", "report.html", "curves.png", "batchbald-1/result.json"):
+        assert (tmp_path / "life" / name).is_file(), name
+    plain = json.loads((tmp_path / "life" / "result.json").read_text())
+    assert [cell["labels"] for cell in plain["cells"]] == [[6, 10, 14]] * 4
+    assert plain["table"]["random"]["accuracy"]["error"] is not None
+    page = (tmp_path / "life" / "report.html").read_text()
+    assert "What was asked for" in page
+    assert "http" not in page
+
+
+def test_the_same_again_more_acquisitions_and_a_larger_budget(bayesrule, tmp_path):
+    line = (*QUICK, "--acquire", "bald", "--out", "life")
+    assert bayesrule(*line)[0] == 0
+    before = (tmp_path / "life" / "result.json").read_bytes()
+    (tmp_path / "life" / "result.json").unlink()
+    assert bayesrule(*line)[0] == 0
+    assert (tmp_path / "life" / "result.json").read_bytes() == before
+    code, _, err = bayesrule(*QUICK, "--acquire", "bald,random", "--budget", "18", "--out", "life")
+    assert code == 0, err
+    assert "bald, seed 0: 14 labels" not in err
+    assert bayesrule(*QUICK, "--acquire", "bald,random", "--budget", "18", "--out", "whole")[0] == 0
+    assert cells(tmp_path / "life") == cells(tmp_path / "whole")
+
+
+def test_a_table_of_classes_and_one_of_numbers(labelled, as_json):
+    found = as_json("active", labelled, "--target", "sold", *SHORT, "--budget", "24", "--acquire", "epig", "--out", "a")
+    assert found["pool"] == "sales.csv"
+    assert found["cells"][0]["labels"] == [20, 24]
+    line = ("--target", "size", "--kind", "reals", *SHORT, "--budget", "24", "--acquire", "expected-variance")
+    found = as_json("active", labelled, *line, "--out", "b")
+    assert found["table"]["expected-variance"]["RMSE"]["mean"] > 0
+
+
+def test_a_person_answers_day_after_day(bayesrule, unlabelled, labelled, tmp_path):
+    line = ("active", unlabelled, *PERSON, "--test", labelled)
+    code, _, err = bayesrule(*line, "--ask", "queries.csv")
+    assert code == 0, err
+    first = pd.read_csv(tmp_path / "queries.csv")
+    assert list(first.columns) == ["question", "row", "size", "city", "sold"]
+    assert len(first) == 6
+    assert not (tmp_path / "life" / "report.html").exists()  # nothing is known yet
+    assert bayesrule(*line, "--ask", "queries.csv")[0] == 0  # asked again, the question is the same
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "queries.csv"), first)
+    for _ in range(3):
+        answer(tmp_path)
+        code, _, err = bayesrule(*line, "--tell", "labels.csv", "--ask", "queries.csv")
+        assert code == 0, err
+        assert len(pd.read_csv(tmp_path / "queries.csv")) == 3
+    result = json.loads((tmp_path / "life" / "bald-0" / "result.json").read_text())
+    assert result["labels"] == [6, 9, 12]
+    assert len(result["accuracy"]) == 3
+    truth = frame()["sold"].map({"no": 0, "yes": 1})
+    for rows, labels in zip(result["rows"], result["answers"], strict=True):
+        assert labels == truth[rows].tolist()
+    page = (tmp_path / "life" / "report.html").read_text()
+    assert "answered by a person" in page
+    assert "<b>Ulm" not in page
+
+
+def test_a_table_with_some_labels_asks_for_the_others(bayesrule, tmp_path):
+    table = frame()
+    table.loc[8:, "sold"] = None
+    table.to_csv(tmp_path / "pool.csv", index=False)
+    line = ("active", "pool.csv", "--target", "sold", *SHORT, "--batch", "3", "--out", "life")
+    code, _, err = bayesrule(*line, "--ask", "queries.csv")
+    assert code == 0, err
+    asked = pd.read_csv(tmp_path / "queries.csv")
+    assert len(asked) == 3
+    assert asked["row"].min() >= 8
+    assert (tmp_path / "life" / "report.html").is_file()
+    answer(tmp_path)
+    assert bayesrule(*line, "--tell", "labels.csv")[0] == 0
+
+
+def test_numbers_of_a_person(bayesrule, unlabelled, tmp_path):
+    line = ("active", unlabelled, "--target", "price", "--kind", "reals", *SHORT, "--start", "6", "--out", "life")
+    assert bayesrule(*line, "--ask", "queries.csv")[0] == 0
+    table = pd.read_csv(tmp_path / "queries.csv")
+    table["price"] = 3.5 * table["size"]
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    code, _, err = bayesrule(*line, "--tell", "labels.csv", "--ask", "queries.csv")
+    assert code == 0, err
+    result = json.loads((tmp_path / "life" / "bald-0" / "result.json").read_text())
+    assert result["answers"][0] == table["price"].tolist()
+
+
+WRONG = {
+    "was not asked for: is it the answer to another question": lambda t: t.drop(columns="question").assign(row=59),
+    "answers question 00000000, but the open one is": lambda t: t.assign(question="00000000"),
+    "every row asked for must have a sold, but 2 of 6 have none": lambda t: t.assign(sold=["yes"] * 4 + ["", ""]),
+    "but 3 of 6 have none": lambda t: t.iloc[:3],
+    "must be answered once": lambda t: t.iloc[[0, 0, 1, 2, 3, 4, 5]],
+    "unknown class 'maybe'": lambda t: t.assign(sold="maybe"),
+    "must have the columns row and sold": lambda t: t.drop(columns="sold"),
+    "row must be a whole number": lambda t: t.assign(row="x"),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_a_wrong_file_of_answers_is_one_line_and_loses_nothing(message, bayesrule, unlabelled, tmp_path):
+    line = ("active", unlabelled, *PERSON)
+    assert bayesrule(*line, "--ask", "queries.csv")[0] == 0
+    answer(tmp_path, "bad.csv", WRONG[message])
+    code, _, err = bayesrule(*line, "--tell", "bad.csv")
+    assert code == 2
+    assert message in err.splitlines()[-1]
+    before = (tmp_path / "queries.csv").read_text()
+    assert bayesrule(*line, "--ask", "queries.csv")[0] == 0
+    assert (tmp_path / "queries.csv").read_text() == before  # the question is still open
+
+
+def test_answers_that_were_told_already(bayesrule, unlabelled, tmp_path):
+    line = ("active", unlabelled, *PERSON)
+    assert bayesrule(*line, "--ask", "queries.csv")[0] == 0
+    answer(tmp_path)
+    assert bayesrule(*line, "--tell", "labels.csv", "--ask", "next.csv")[0] == 0
+    code, _, err = bayesrule(*line, "--tell", "labels.csv")
+    assert code == 2
+    assert "which was told already" in err
+    assert bayesrule(*line, "--tell", "nothing.csv")[0] == 2
+
+
+def test_what_was_told_under_another_rule_is_not_left_behind(bayesrule, unlabelled):
+    line = ("active", unlabelled, *PERSON)
+    assert bayesrule(*line, "--ask", "queries.csv")[0] == 0
+    code, _, err = bayesrule(*line, "--acquire", "entropy", "--ask", "queries.csv")
+    assert code == 2
+    assert "holds runs with acquire 'bald', not 'entropy'" in err
+
+
+BAD = {
+    "active moon": "unknown data set 'moon'",
+    "active moons --acquire bold": "did you mean 'bald'",
+    "active moons --acquire ,": "--acquire must name at least one acquisition",
+    "active moons --acquire expected-variance": "is for reals and counts, not for classes",
+    "active moons --target y": "--target is for .csv and .parquet files",
+    "active moons --budget 100000": "budget must be at most the",
+    "active moons --start 50 --budget 40": "start must be at most the budget of 40 labels",
+    "active moons --batch 0": "batch must be at least 1",
+    "active moons --jobs 0": "--jobs must be at least 1",
+    "active moons --reach 2": "must be shares above 0",
+    "active moons --classes a,b": "--classes is for --ask",
+    "active moons --ask q.txt": "--ask must be a file that ends in .csv",
+    "active moons --ask q.csv --seeds 0,1": "a person answers once",
+    "active moons --method maap": "did you mean 'map'",
+    "active mnist": "no directory was given",
+    "active TABLE": "a table needs --target COLUMN",
+    "active TABLE --target sold --ask q.csv": "must be empty in some rows to be asked for",
+    "active POOL --target sold --ask q.csv": "classes must be announced (--classes yes,no)",
+    "active POOL --target sold --classes yes --ask q.csv": "classes must be at least two",
+    "active POOL --target sold --classes a,b --kind reals --ask q.csv": "the kind is reals: leave one of them out",
+    "active POOL --target sold --classes yes,no --tell TABLE": "none is open: ask first",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_what_a_user_gets_wrong_is_one_line(line, bayesrule, labelled, unlabelled, monkeypatch):
+    monkeypatch.delenv("BAYESRULE_DATA", raising=False)
+    files = {"TABLE": str(labelled), "POOL": str(unlabelled)}
+    code, out, err = bayesrule(*[files.get(word, word) for word in line.split()])
+    assert code == 2
+    assert out == ""
+    assert BAD[line] in err.splitlines()[-1]
+
+
+def test_a_directory_of_other_settings_is_refused(bayesrule):
+    assert bayesrule(*QUICK, "--acquire", "random", "--out", "life")[0] == 0
+    code, _, err = bayesrule(*QUICK, "--acquire", "random", "--batch", "5", "--out", "life")
+    assert code == 2
+    assert "holds runs with batch 4, not 5" in err
