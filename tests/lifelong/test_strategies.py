@@ -51,6 +51,22 @@ def test_linear_tasks_in_sequence_give_the_joint_posterior(sizes, order):
     torch.testing.assert_close(past.belief.precision.dense(), precision, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_any_cut_and_order_gives_the_joint_posterior(seed, temperature):
+    x, y = regression(seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    cuts = 1 + torch.randperm(23, generator=generator)[:5].sort().values
+    rows = torch.tensor_split(torch.randperm(24, generator=generator), cuts)
+    dense = Laplace("all", "dense", tune="nothing", newton=1, predictive="weights")
+    strategy = lifelong.Sequential(dense, temperature=temperature)
+    past = learnt(strategy, [(x[r], y[r]) for r in rows], nn.Linear(3, 1, bias=False).double())
+    precision = torch.eye(3, dtype=torch.float64) + x.T @ x / 0.3**2 / temperature
+    mean = torch.linalg.solve(precision, x.T @ y / 0.3**2 / temperature)
+    torch.testing.assert_close(past.belief.mean["weight"][0], mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(past.belief.precision.dense(), precision, rtol=1e-8, atol=1e-8)
+
+
 def test_mean_field_tasks_in_sequence_have_the_precisions_that_theory_says():
     """Diagonals of Gauss–Newton matrices add, whatever the order: the diagonal of the exact precision."""
     x, y = regression()
@@ -183,6 +199,8 @@ def test_wrong_settings_are_refused():
         lifelong.SynapticIntelligence(damping=0.0)
     with pytest.raises(ValueError, match="predicts must be 'draws' or 'mean', not 'both'"):
         lifelong.Sequential(MAP(), predicts="both")
+    with pytest.raises(ValueError, match="temperature must be positive, not 0"):
+        lifelong.Sequential(MAP(), temperature=0.0)
     with pytest.raises(ValueError, match="unknown strategy 'ewk': did you mean 'ewc'"):
         lifelong.run(STREAM, "ewk")
     with pytest.raises(ValueError, match="from 1 to all 40 examples of a task, not 50"):

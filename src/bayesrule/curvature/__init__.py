@@ -4,6 +4,7 @@ from bayesrule.curvature.evidence import Evidence, Grouping, Scatter, Tuning, de
 from bayesrule.curvature.general import ONE_AT_A_TIME
 from bayesrule.curvature.ggn import Curvature, curvature
 from bayesrule.curvature.jacobians import example_gradients, jacobians
+from bayesrule.curvature.kernels import kernels
 from bayesrule.curvature.limits import check_memory, check_outputs
 from bayesrule.curvature.plans import STRUCTURES, Bill, StructureName, Subset, bill, chosen, last_layer
 from bayesrule.curvature.propagation import Tangents, propagate
@@ -36,6 +37,7 @@ __all__ = [
     "example_gradients",
     "group",
     "jacobians",
+    "kernels",
     "last_layer",
     "propagate",
     "rescaled",

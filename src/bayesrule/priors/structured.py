@@ -56,7 +56,7 @@ class Structured(Prior):
         away = flatten({name: parameters[name] - m for name, m in self.mean.items()})
         # The posterior of the past is known to more digits than float32 holds: a quadratic form of stiff directions is
         # a sum of large terms that cancel.
-        exact = away.to(self.precision.diagonal.dtype)
+        exact = away.to(self.precision.dtype)
         return (self._at_mean - 0.5 * self.precision.quadratic(exact)).to(away.dtype)
 
     @cached_property
