@@ -62,7 +62,7 @@ class Retraining:
         ...         last = step
         ...         steps.append(step)
         >>> steps[:14], steps[-3:]
-        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18], [69, 74, 79])
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18], [67, 72, 77])
         """
         return step >= self.warmup and step - trained >= min(self.every, math.ceil(step / 10))
 
