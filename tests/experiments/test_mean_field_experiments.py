@@ -134,6 +134,7 @@ def test_verdicts_on_the_authors_own_curve_of_a_residual_network(at, changes):
     assert not temperature_cifar.claims_of(residual_curve(**changes))[at].held
 
 
+@pytest.mark.slow  # the sweep itself is that of digits
 def test_a_sweep_of_temperatures_with_a_residual_network(monkeypatch):
     monkeypatch.setattr(temperature_cifar, "TAUS", {False: (0.01, 100.0)})
     result = temperature_cifar.run(Setting())
