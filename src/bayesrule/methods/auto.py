@@ -237,6 +237,8 @@ class AutoLearner(GradientLearner):
         log_prob = judged.log_prob_of_stack()
         likelihood, calibration = calibrate(most_probable(self.task.likelihood, log_prob), log_prob)
         posterior = self._particles(several, likelihood, candidates=self.told(judged))
+        if self.whole:  # not the networks by which noise was settled: they may be wrong, and sure of it
+            self.check_sound(posterior)
         if calibration["tried"]:
             posterior = posterior.with_context(info=posterior.info | {"calibration": calibration})
         return posterior if held is None else match(posterior, held)
