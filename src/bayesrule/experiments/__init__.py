@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-from bayesrule.experiments.active import active_mnist, active_moons
+from bayesrule.experiments.active import active_mnist, active_moons, repeated_mnist
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.book import (
     adam_landscape,
@@ -88,6 +88,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "penalty-table": penalty_table.run,
     "prior-gallery": prior_gallery.run,
     "relevance": relevance.run,
+    "repeated-mnist": repeated_mnist.run,
     "sequential-bayes": sequential_bayes.run,
     "sgd-landscape": sgd_landscape.run,
     "sigma-pull": sigma_pull.run,
