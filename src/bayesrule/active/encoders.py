@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bayesrule import files
-from bayesrule.data import as_data
+from bayesrule.active.pools import Pool
 from bayesrule.seeds import mixed, untouched
 
 NETWORK, ORDER, VIEWS = range(3)  # what a seed is for
@@ -22,7 +23,7 @@ SMALLEST = 8  # pixels of a side: three convolutions halve it
 
 @dataclass(frozen=True)
 class Views:
-    """Random views of pictures that leave what they show as it is: turned, scaled, sheared, shifted, bent, lit otherwise.
+    """Random views of pictures that leave what they show as it is: moved, bent and lit otherwise.
 
     ``turn``: up to so many degrees either way. ``scale``: sizes by a factor between 1 − scale and 1 + scale. ``shear``,
     ``shift``: up to these shares of a side. ``bend``: points of a grid of 4 × 4 move by up to this share of a side, and
@@ -111,14 +112,15 @@ class SimCLR:
         return nn.Sequential(*layers, nn.BatchNorm1d(self.features, affine=False))
 
     def learn(self, x: Tensor, seed: int = 0, tell: Callable[[str], object] | None = None) -> nn.Module:
-        """An encoder of pictures [N, C, H, W], in eval mode and frozen; ``tell``: called with a line after each epoch."""
+        """A frozen encoder of pictures [N, C, H, W], in eval mode. ``tell``: called with a line after each epoch."""
         _check(x, self.batch_size)
         with untouched(torch.device("cpu")):
             torch.manual_seed(mixed(seed, NETWORK))
             encoder = self.network(x.shape[1])
             head = nn.Sequential(nn.Linear(self.features, self.features), nn.ReLU())
             head.append(nn.Linear(self.features, PROJECTED))
-        network = nn.Sequential(encoder, head).to(dtype=x.dtype, memory_format=torch.channels_last)  # a third faster
+        network = nn.Sequential(encoder, head).to(dtype=x.dtype)
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a third faster
         steps = self.epochs * (len(x) // self.batch_size)
         optimiser = torch.optim.AdamW(network.parameters(), self.lr, weight_decay=1e-4)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -129,7 +131,7 @@ class SimCLR:
                 pair = torch.cat([self.views.of(x[rows], noise), self.views.of(x[rows], noise)])
                 loss = contrast(network(pair), self.temperature)
                 optimiser.zero_grad()
-                loss.backward()
+                torch.autograd.backward(loss)
                 optimiser.step()
                 schedule.step()
                 total += float(loss.detach()) * len(rows)
@@ -140,7 +142,7 @@ class SimCLR:
     def _batches(self, count: int, seed: int, epoch: int) -> Iterator[Tensor]:
         """Rows in a random order, in whole batches."""
         order = torch.randperm(count, generator=torch.Generator().manual_seed(mixed(seed, ORDER, epoch)))
-        yield from order[: count - count % self.batch_size].split(self.batch_size)
+        yield from torch.split(order[: count - count % self.batch_size], self.batch_size)
 
 
 def contrast(projections: Tensor, temperature: float) -> Tensor:
@@ -158,22 +160,28 @@ def contrast(projections: Tensor, temperature: float) -> Tensor:
 
 
 def kept(
-    path: str | Path, how: SimCLR, x: Tensor, seed: int = 0, tell: Callable[[str], object] | None = None
+    path: str | Path, pool: Pool, how: SimCLR, seed: int = 0, tell: Callable[[str], object] | None = None
 ) -> nn.Module:
-    """The encoder of a file, if it learnt in this way from these pictures; without the file it learns, and is written.
+    """The encoder of a file, if it learnt in this way from this pool; without the file it learns, and is written.
 
-    A file of another one is refused.
+    It takes rows as the pool has them. A file of another one is refused.
     """
-    path = Path(path)
-    about = {"how": asdict(how), "seed": seed, "pictures": as_data((x, torch.zeros(len(x)))).fingerprint()}
-    if not path.is_file():
+    if pool.image_shape is None or not isinstance(pool.x, Tensor):
+        raise ValueError(f"features can be learnt from pictures only, which the rows of {pool.name} are not")
+    path, x = Path(path), pool.x.reshape(-1, *pool.image_shape)
+    about = {"how": asdict(how), "seed": seed, "pool": pool.fingerprint()}
+    if path.is_file():
+        encoder = _read(path, about, how.network(x.shape[1]).to(dtype=x.dtype))
+    else:
         encoder = how.learn(x, seed, tell)
         files.save(path, files.sealed({"about": about, "weights": dict(encoder.state_dict())}), KIND)
-        return encoder
+    return encoder if pool.x.ndim == 4 else nn.Sequential(nn.Unflatten(1, pool.image_shape), encoder)
+
+
+def _read(path: Path, about: dict[str, Any], encoder: nn.Module) -> nn.Module:
     tree = files.unsealed(path, files.load(path, KIND))
     if tree["about"] != about:
-        raise FileExistsError(f"{path} holds an encoder of other pictures, settings or seed: choose another directory")
-    encoder = how.network(x.shape[1]).to(dtype=x.dtype)
+        raise FileExistsError(f"{path} holds an encoder of another pool, settings or seed: choose another directory")
     encoder.load_state_dict(tree["weights"])
     return encoder.eval().requires_grad_(False)
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from bayesrule import jobs, likelihoods
 from bayesrule.active import AVAILABLE, Pool, Result, Session, encoders, pools, questions, tables
@@ -164,11 +164,7 @@ def encoder_of(
     """The module that the pool is seen through, if any; it has learnt once, and is kept in the directory."""
     if source.features is None:
         return None
-    if pool.image_shape is None or not isinstance(pool.x, Tensor):
-        raise ValueError(f"--features {source.features} is for pictures, which the rows of {source.data} are not")
-    pictures = pool.x.reshape(-1, *pool.image_shape)
-    encoder = encoders.kept(folder / "encoder.safetensors", encoders.SimCLR(), pictures, tell=tell)
-    return nn.Sequential(nn.Unflatten(1, pool.image_shape), encoder) if pool.x.ndim == 2 else encoder
+    return encoders.kept(folder / "encoder.safetensors", pool, encoders.SimCLR(), tell=tell)
 
 
 def _arguments(cell: Cell, pool: Pool, features: nn.Module | None = None) -> dict[str, Any]:
@@ -213,7 +209,7 @@ def _source(args: argparse.Namespace, given: dict[str, Any], person: bool) -> So
             raise ValueError("a table needs --target COLUMN, the labels to ask for")
         named = {name: given[name] for name in ("target", "kind", "drop", "sep", "test") if name in given}
         if args.features is not None:
-            raise ValueError(f"--features {args.features} is for pictures, but DATA is a table")
+            raise ValueError(f"--features {args.features} is for pictures, but DATA is a table: leave it out")
         return Source(data, classes=args.classes, person=person, table=fingerprint(data), **named)
     for option in ("target", "kind", "drop", "sep", "test"):
         if option in given:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-from bayesrule.experiments.active import active_mnist, active_moons, repeated_mnist
+from bayesrule.experiments.active import active_features, active_mnist, active_moons, repeated_mnist
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.book import (
     adam_landscape,
@@ -59,6 +59,7 @@ from bayesrule.experiments.principles import (
 )
 
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
+    "active-features": active_features.run,
     "active-mnist": active_mnist.run,
     "active-moons": active_moons.run,
     "adam-landscape": adam_landscape.run,

@@ -26,6 +26,7 @@ from bayesrule.seeds import mixed
 ACQUIRE = ("random", "bald", "epig", "batchbald")
 SEEDS = 3
 START, BATCH = 20, 10
+TEN = ", ten labels at a time"
 COPY = 1  # what a seed is for, beside the network
 
 
@@ -106,8 +107,8 @@ def run(setting: Setting) -> Result:
     """Learning curves of each acquisition."""
     scale = FULL if setting.full else QUICK
     runs = runs_of(setting, scale)
-    claims = [curves.ahead(runs, name, "random", source) for name, source in SOURCES.items()]
-    claims.append(curves.ahead(runs, "batchbald", "bald", SOURCES["batchbald"]))
+    claims = [curves.ahead(runs, name, "random", source, TEN) for name, source in SOURCES.items()]
+    claims.append(curves.ahead(runs, "batchbald", "bald", SOURCES["batchbald"], TEN))
     if setting.full:
         claims.append(curves.within(runs, ("batchbald", "epig"), 240, SOURCES["batchbald"]))
         claims.append(curves.within(runs, ("bald",), 340, SOURCES["bald"]))
@@ -122,7 +123,7 @@ def runs_of(setting: Setting, scale: Scale) -> Runs:
         for acquire, budget in zip(ACQUIRE, scale.budgets, strict=True):
             questions.append(Question(scale.data, acquire, budget, seed, scale))
     runs: dict[str, list[Run]] = {name: [] for name in ACQUIRE}
-    for question, answer in zip(questions, setting.answers(ask, questions, _key, _told), strict=True):
+    for question, answer in zip(questions, setting.answers(ask, questions, _key, told), strict=True):
         runs[question.acquire].append(Run.from_json(answer))
     return runs
 
@@ -130,8 +131,8 @@ def runs_of(setting: Setting, scale: Scale) -> Runs:
 def ask(question: Question, data_dir: str | None = None) -> dict[str, Any]:
     """One run, as plain data."""
     scale = question.scale
-    # channels last: convolutions of few channels are then half as long again
-    network = build(scale.network, mixed(question.seed)).to(memory_format=torch.channels_last)
+    network = build(scale.network, mixed(question.seed))
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # 1.5 times as fast
     found = active.run(
         pool_of(load_set(question.data, data_dir), scale, question.seed),
         question.acquire,
@@ -178,7 +179,8 @@ def _key(question: Question) -> dict[str, Any]:
     return {**vars(question), "scale": vars(question.scale)}
 
 
-def _told(question: Question, answer: dict[str, Any]) -> str:
+def told(question: Any, answer: dict[str, Any]) -> str:
+    """A run in words."""
     return f"{question.acquire}, seed {question.seed}: accuracy {answer['summary']['accuracy']:.4f}"
 
 

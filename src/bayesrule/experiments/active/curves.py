@@ -45,12 +45,12 @@ def areas(runs: Runs) -> dict[str, list[float]]:
     return found
 
 
-def ahead(runs: Runs, name: str, other: str, source: str, where: str = "") -> Claim:
-    """Whether one acquisition's curve lies above another's."""
+def ahead(runs: Runs, name: str, other: str, source: str, how: str) -> Claim:
+    """Whether one acquisition's curve lies above another's; ``how``: the rest of the sentence."""
     mine, others = (areas(runs)[each] for each in (name, other))
     return Claim(
         source,
-        f"{NAMES[name]} is ahead of {NAMES[other]}{where}, ten labels at a time",
+        f"{NAMES[name]} is ahead of {NAMES[other]}{how}",
         f"mean accuracy over the curve {said(mine, 3)} against {said(others, 3)}",
         findings.better(findings.differences(mine, others)) if len(mine) > 1 else None,
     )

@@ -20,7 +20,7 @@ def run(setting: Setting) -> Result:
     """Learning curves of each acquisition on copies."""
     scale = REPEATED[setting.full]
     runs = runs_of(setting, scale)
-    where = " where each picture comes three times"
+    where = " where each picture comes three times, ten labels at a time"
     source = SOURCES["batchbald"]
     claims = (
         curves.ahead(runs, "batchbald", "random", source, where),
