@@ -94,8 +94,8 @@ def test_features_of_digits_need_fewer_labels_than_pixels():
     """The same head and 40 random labels, three seeds: features are ahead by more than two standard errors."""
     split = load_set("digits")
     pool = pools.of(split).standardized()
-    x = pool.x.reshape(-1, 1, 8, 8)
-    encoder = torch.nn.Sequential(torch.nn.Unflatten(1, (1, 8, 8)), SimCLR(width=16, epochs=30, batch_size=128).learn(x))
+    learnt = SimCLR(width=16, epochs=30, batch_size=128).learn(pool.x.reshape(-1, 1, 8, 8))
+    encoder = torch.nn.Sequential(torch.nn.Unflatten(1, (1, 8, 8)), learnt)
     settings = {"method": "mc-dropout", "start": 40, "budget": 40, "epochs": 100, "batch_size": 16, "val": 0}
     gains = []
     for seed in range(3):
