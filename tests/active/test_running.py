@@ -207,7 +207,7 @@ def test_what_is_refused(message):
 
 
 def test_features_must_be_a_module():
-    with pytest.raises(TypeError, match="features must be a module, such as .* not str"):
+    with pytest.raises(TypeError, match=r"features must be a module, such as .* not str"):
         active.run(POOL, "bald", features="simclr", **SHORT)
 
 

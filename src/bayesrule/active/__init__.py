@@ -18,7 +18,8 @@ from bayesrule.active.acquisition import (
 from bayesrule.active.encoders import SimCLR
 from bayesrule.active.pools import Pool
 from bayesrule.active.results import Result
-from bayesrule.active.running import Session, Settings, run
+from bayesrule.active.running import Session, run
+from bayesrule.active.settings import Settings
 
 __all__ = [
     "AVAILABLE",

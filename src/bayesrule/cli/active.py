@@ -23,7 +23,7 @@ from bayesrule import jobs, likelihoods
 from bayesrule.active import AVAILABLE, Pool, Result, Session, encoders, pools, questions, tables
 from bayesrule.active import run as learn
 from bayesrule.active.acquisition import chosen
-from bayesrule.active.running import network_for
+from bayesrule.active.networks import network_for
 from bayesrule.cli import fields, options, queried
 from bayesrule.cli.claims import claim
 from bayesrule.cli.queried import Opened
