@@ -208,8 +208,6 @@ def _source(args: argparse.Namespace, given: dict[str, Any], person: bool) -> So
         if "target" not in given:
             raise ValueError("a table needs --target COLUMN, the labels to ask for")
         named = {name: given[name] for name in ("target", "kind", "drop", "sep", "test") if name in given}
-        if args.features is not None:
-            raise ValueError(f"--features {args.features} is for pictures, but DATA is a table: leave it out")
         return Source(data, classes=args.classes, person=person, table=fingerprint(data), **named)
     for option in ("target", "kind", "drop", "sep", "test"):
         if option in given:
@@ -238,6 +236,8 @@ def _check(args: argparse.Namespace, pool: Pool, plan: Plan, names: Sequence[str
         raise ValueError("--acquire must name at least one acquisition, got none")
     if person and (len(names) > 1 or len(args.seeds) > 1):
         raise ValueError("--acquire and --seeds must be one each with --ask and --tell: a person answers once")
+    if args.features is not None and pool.image_shape is None:
+        raise ValueError(f"--features {args.features} is for pictures, which the rows of {pool.name} are not")
     if args.ask is not None and not args.ask.endswith(".csv"):
         raise ValueError(f"--ask must be a file that ends in .csv, got {args.ask}")
     for name in names:
