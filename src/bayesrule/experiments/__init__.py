@@ -54,6 +54,7 @@ from bayesrule.experiments.principles import (
     leave_one_out,
     more_accurate_posterior,
     relevance,
+    segmentation,
     sequential_bayes,
     toy_lifelong,
 )
@@ -88,6 +89,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "penalty-table": penalty_table.run,
     "prior-gallery": prior_gallery.run,
     "relevance": relevance.run,
+    "segmentation": segmentation.run,
     "sequential-bayes": sequential_bayes.run,
     "sgd-landscape": sgd_landscape.run,
     "sigma-pull": sigma_pull.run,
