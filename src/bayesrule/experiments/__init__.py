@@ -45,6 +45,7 @@ from bayesrule.experiments.mean_field import (
 from bayesrule.experiments.penalties import penalty_table, prior_gallery
 from bayesrule.experiments.principles import (
     bandit,
+    better_fit,
     dnn2gp_kernels,
     dnn2gp_regression,
     dnn2gp_tuning,
@@ -65,6 +66,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "adam-landscape": adam_landscape.run,
     "and-perceptron": and_perceptron.run,
     "bandit": bandit.run,
+    "better-fit": better_fit.run,
     "cold-posterior": cold_posterior.run,
     "collapse": collapse.run,
     "dnn2gp-kernels": dnn2gp_kernels.run,
