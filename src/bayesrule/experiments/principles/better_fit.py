@@ -138,7 +138,8 @@ def _paid(believed: float, true: float) -> float:
 
 def _log_rates(posterior: Posterior, x: Tensor) -> Tensor:
     """Draws of log rates ``[S, B]``."""
-    return posterior.outputs(x, SAMPLES, torch.Generator().manual_seed(0))[..., 0]
+    with torch.no_grad():
+        return posterior.outputs(x, SAMPLES, torch.Generator().manual_seed(0))[..., 0]
 
 
 def _draw(figure: Figure, first: Question, paid: dict[str, list[float]], least: list[float]) -> None:
@@ -150,7 +151,6 @@ def _draw(figure: Figure, first: Question, paid: dict[str, list[float]], least: 
     costs.invert_yaxis()
 
 
-@torch.no_grad()
 def _curves(axes: Axes, question: Question) -> None:
     truth, x, y = century(question.seed)
     grid = torch.linspace(5, 9.4, 100)[:, None]
