@@ -79,11 +79,19 @@ def run(setting: Setting) -> Result:
             SOURCE,
             "acting on what the model does not know is less risky than acting on the better fit",
             f"mean cost {findings.listed(paid, 2)}; of whoever knows the truth {said(least, 2)}",
-            findings.better(findings.differences(paid[BENT], paid[BAYES])),
+            _less(paid[BAYES], paid[BENT]),
         ),
     )
     first = questions[0]
     return Result(claims, {"catalogues": found}, lambda figure: _draw(figure, first, paid, least), (9.0, 3.4))
+
+
+def _less(costs: list[float], others: list[float]) -> bool | None:
+    """Whether a mean cost is lower by two standard errors; None where it is lower by less: catastrophes are rare."""
+    gains = findings.differences(others, costs)
+    if findings.better(gains):
+        return True
+    return None if sum(gains) > 0 else False
 
 
 def century(seed: int) -> tuple[Rates, Tensor, Tensor]:
