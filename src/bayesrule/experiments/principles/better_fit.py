@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bayesrule.experiments import findings
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
-from bayesrule.experiments.trials import said
+from bayesrule.experiments.trials import average, said
 from bayesrule.methods import MLE, Laplace, Method
 from bayesrule.posteriors import Posterior
 from bayesrule.priors import Gaussian
@@ -83,7 +83,9 @@ def run(setting: Setting) -> Result:
         ),
     )
     first = questions[0]
-    return Result(claims, {"catalogues": found}, lambda figure: _draw(figure, first, paid, least), (9.0, 3.4))
+    gain, error = average(findings.differences(paid[BENT], paid[BAYES]))
+    data = {"bend": BEND, "feared": FEARED, "damage": DAMAGE, "gain_in_errors": gain / error, "catalogues": found}
+    return Result(claims, data, lambda figure: _draw(figure, first, paid, least), (9.0, 3.4))
 
 
 def _less(costs: list[float], others: list[float]) -> bool | None:
