@@ -84,7 +84,7 @@ def run(setting: Setting) -> Result:
     )
     first = questions[0]
     gain, error = average(findings.differences(paid[BENT], paid[BAYES]))
-    data = {"bend": BEND, "feared": FEARED, "damage": DAMAGE, "gain_in_errors": gain / error, "catalogues": found}
+    data = {"bend": BEND, "feared": FEARED, "damage": DAMAGE, "gain": [gain, error], "catalogues": found}
     return Result(claims, data, lambda figure: _draw(figure, first, paid, least), (9.0, 3.4))
 
 
