@@ -24,7 +24,7 @@ SOURCE = "Khan, Deep learning with Bayesian principles"
 METHODS: dict[str, Method] = {"map": MAP(), "ensemble": Ensemble(members=5), "bbb": BBB(), "ivon": IVON()}
 QUICK = ("map", "ensemble")
 SHOWN = "ensemble"
-EPOCHS = {False: 40, True: 150}
+EPOCHS = {False: 20, True: 60}
 TRAIN, TEST, SIDE, BATCH = 100, 50, 64, 10
 SAMPLES = 16
 PICTURES = 3  # test pictures that are drawn
