@@ -13,9 +13,9 @@ from bayesrule import models
 class WideAndDeep(nn.Module):
     """f([x, a]) = v·[h(x, a), a ⊗ x] + b, a one-hot: a linear layer of hidden units and of the context of each arm.
 
-    A posterior of the last layer is then never sure of an arm in contexts that were not met. Hidden units alone would
-    not do: those of a network that has met few rewards may be the same in all contexts, or never at work again, and
-    with them all doubt is gone after the first bad reward.
+    A posterior of the last layer is then never sure of an arm in a context no part of which was met. Hidden units alone
+    would not do: those of a network that has met few rewards may be the same in all contexts, or never at work again,
+    and with them all doubt is gone after the first bad reward.
 
     >>> WideAndDeep(features=3, arms=2, hidden=(8, 5))(torch.zeros(7, 5)).shape
     torch.Size([7, 1])

@@ -76,7 +76,7 @@ QUICK = Scale(
     test_samples=16,
     candidates=500,
 )
-# Kirsch's network, start and batches. The rate, the epochs and the size of mini-batches are the best of five on random
+# Kirsch's network, start and batches. The rate, the epochs and the size of mini-batches are the best of seven on random
 # rows of seed 1000, judged on rows of the training set. Passes of 100 networks over all rows would take days of a core.
 FULL = Scale(
     "mnist",
