@@ -128,7 +128,18 @@ def averaged(likelihood: Likelihood, f: Tensor, noise: Tensor, y: Tensor) -> Ave
     """
     count, examples = len(noise), len(f)
     points = (f + noise).flatten(0, 1)
+    if type(likelihood) is Categorical:
+        return _averaged_classes(likelihood, points, count, y)
     targets = y.repeat(count, *[1] * (y.ndim - 1))
     residual = -slope(likelihood, points, targets).reshape(count, examples, -1).mean(0)
     curved = hessian(likelihood, points).reshape(count, examples, *([positions(f).shape[1]] * 2))
     return Averaged(residual, curved.mean(0))
+
+
+def _averaged_classes(likelihood: Categorical, points: Tensor, count: int, y: Tensor) -> Averaged:
+    """In closed form: E[p] − y and diag(E[p]) − E[p pᵀ], over T and T². No C × C matrix of a point is written out."""
+    p = likelihood.mean(points).reshape(count, len(y), -1)
+    mean = p.mean(0)
+    squares = torch.einsum("sbk,sbl->bkl", p, p) / count
+    unit, labels = likelihood.divisor(p), torch.nn.functional.one_hot(y, p.shape[2])
+    return Averaged((mean - labels) / unit, (mean.diag_embed() - squares) / unit.square())
