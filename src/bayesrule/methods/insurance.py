@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bayesrule.curvature import Averaged, Tangents, averaged, definite_sum
+from bayesrule.curvature import Averaged, Tangents, averaged, definite_sum, log_probs
 from bayesrule.data import Batch
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
@@ -95,11 +95,8 @@ class _Doubt:
 
     def log_prob(self, spread: float) -> Tensor:
         """log p(y) of each example where outputs are f + √spread·noise, the mean over all points."""
-        count, examples = self.noise.shape[:2]
-        targets = self.y.repeat(count, *[1] * (self.y.ndim - 1))
-        points = (self.f + math.sqrt(spread) * self.noise).flatten(0, 1)
-        logs = self.likelihood.log_prob(points, targets).reshape(count, examples)
-        return logs.logsumexp(0) - math.log(count)
+        logs = log_probs(self.likelihood, self.f, math.sqrt(spread) * self.noise, self.y)
+        return logs.logsumexp(0) - math.log(len(logs))
 
     def premium(self) -> Callable[[float], float]:
         """What a spread costs the examples to which it does harm, in the mean."""
