@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import bayesrule as br
 from bayesrule.data import splits
 from bayesrule.methods import Plan
+from bayesrule.report.choices import choices
 from bayesrule.task import Task
 from bayesrule.training import Folder, belief
 from bayesrule.training.settings import default_temperature
@@ -216,7 +217,7 @@ def test_a_fit_by_layer_tells_and_is_one_under_the_prior_that_it_tells(layered):
     assert prior["name"] == "gaussian"
     assert prior["fields"]["scale"] == settled["layers"]["scales"]
     assert settled["scale"] is not None
-    (_, said) = br.report.choices(layered.info)
+    (_, said) = choices(layered.info)
     assert said.startswith("every layer has its own scale, evidence: a.weight ")
 
 
@@ -243,7 +244,7 @@ def test_who_has_no_use_for_scales_by_layer_is_told(settings):
 
 
 def test_a_task_of_its_own_cannot_have_an_open_prior():
-    with pytest.raises(ValueError, match="settled by br.fit"):
+    with pytest.raises(ValueError, match=r"settled by br\.fit"):
         Task.create(linear(), table(3.0), prior="by-layer")
     with pytest.raises(ValueError, match="no density"):
         br.priors.ByLayer().log_prob({})
