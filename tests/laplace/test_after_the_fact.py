@@ -116,7 +116,7 @@ def test_what_an_example_costs_is_asked_as_if_it_had_been_left_out():
     g = curvature(net, [(x, y)], Categorical(), "dense").matrix
     offsets = {name: p.detach() for name, p in net.named_parameters()}
     insurance = Insurance(net, Categorical(), Batch(x, y), offsets, 300)
-    f, _ = insurance._about(Diagonal(torch.full((12,), 20.0, dtype=torch.float64)), g).left_out()
+    f, _ = insurance._about(Diagonal(torch.full((12,), 20.0, dtype=torch.float64)), g).left_out(1.0)
     for i in range(3):
         rest = torch.arange(300) != i
         moved = (logistic(x[rest], y[rest], decay=20.0)(x[i]) - net(x[i])).detach()

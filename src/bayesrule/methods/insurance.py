@@ -132,15 +132,15 @@ class _About:
         """γ/n, the mean of tr(E_q[H_i] V_i), for γ weights that n examples determine."""
         return float((self.mean.hessian * self.covariance).sum((1, 2)).mean())
 
-    def left_out(self) -> tuple[Tensor, Tensor]:
-        """f and V of every example without its own share in q."""
-        v, hessian = self.covariance, self.mean.hessian.double()
+    def left_out(self, power: float) -> tuple[Tensor, Tensor]:
+        """f and V of every example without its own share in q, its likelihood to a power."""
+        v, hessian = self.covariance, power * self.mean.hessian.double()
         share = (hessian * v).sum((1, 2), keepdim=True)  # no less than the largest eigenvalue of H V
         hessian = hessian * (LEVERAGE / share.clamp(min=LEVERAGE))
         one = torch.eye(v.shape[1], dtype=v.dtype, device=v.device)
         cavity = torch.linalg.solve(one - v @ hessian, v)
         cavity = (cavity + cavity.mT) / 2
-        moved = torch.einsum("bkl,bl->bk", cavity, self.mean.residual.double())
+        moved = torch.einsum("bkl,bl->bk", cavity, power * self.mean.residual.double())
         return self.f + moved.reshape(self.f.shape).to(self.f.dtype), cavity
 
 
@@ -148,15 +148,16 @@ class _About:
 class Insurance:
     """Some training examples, by which the doubt about a network is priced.
 
-    ``offsets``: the uncertain weights less the prior's mean. ``count``: of all examples, for which these stand, over
-    the temperature: how often the likelihood of one counts is part of where the mode is.
+    ``offsets``: the uncertain weights less the prior's mean. ``count``: of all examples, for which these stand.
+    ``power``: how often the likelihood of one counts, 1/η, which is part of where the mode is.
     """
 
     network: nn.Module
     likelihood: Likelihood
     some: Batch
     offsets: Parameters
-    count: float
+    count: int
+    power: float = 1.0
 
     def settle(self, prior: Structure, curvature: Structure, held: Batch | None = None) -> Settled:
         """A Gaussian of which the network is the mode, and how wide it may be.
@@ -165,7 +166,7 @@ class Insurance:
         better there by more than a standard error.
         """
         here = self._about(prior, curvature)
-        f, covariance = here.left_out()
+        f, covariance = here.left_out(self.power)
         premium = _Doubt(self.likelihood, f, here.y, _noise(f, covariance, here.points)).premium()
         unsure = _could_be_surer(here.f, here.sharp) > here.learnt
         spread = LEFT
@@ -193,8 +194,10 @@ class Insurance:
         f, y = tangents.outputs, self.likelihood.check(tangents.outputs, self.some.y)
         points, family = _points(f), _Family(prior, curvature)
         away = torch.cat([w.flatten() for w in self.offsets.values()]).double()
-        # δ for residuals r is −Σ_i r_i · steepness_i
-        steepness = tangents.along(self.offsets) * (self.count / len(f) / float(prior.quadratic(away)))
+        size = max(float(prior.quadratic(away)), torch.finfo(f.dtype).tiny)
+        steepness = tangents.along(self.offsets) * (
+            self.power * self.count / len(f) / size
+        )  # δ is −Σ_i r_i·steepness_i
 
         def log_tightness(residual: Tensor) -> float:
             return math.log(max(LEAST, -float((residual * steepness).sum())))

@@ -322,9 +322,10 @@ class LaplaceLearner(Learner):
         if held is not None:
             held = subsample(held, ENOUGH)
             held = Batch(self.base.posterior().inputs(held.x), held.y)
-        insurance = Insurance(network, task.likelihood, some.take(few), offsets, task.data.n / task.temperature)
+        power = 1 / task.temperature
+        insurance = Insurance(network, task.likelihood, some.take(few), offsets, task.data.n, power)
         precision, g = precision.to(torch.float64), end.found.matrix.to(torch.float64)
-        settled = insurance.settle(precision, g * (1 / task.temperature), held)
+        settled = insurance.settle(precision, g * power, held)
         if settled.left:
             warnings.warn(settled.sentence(), stacklevel=8)  # where `br.fit` was called
         about = context(
