@@ -206,7 +206,9 @@ def _about_posterior(parser: argparse.ArgumentParser) -> None:
     _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (8 to 32; 128 or 512 of many rows)")
     _option(parser, "--likelihood", metavar="NAME", help="p(y|f): categorical, gaussian, …; fit: auto for numbers")
     help = "below 1 the prior counts less (1; variational methods: cold); cold:T tempers it too; balanced:TAU"
-    _option(parser, "--prior", metavar="SCALE", help="a standard deviation of weights, or fan-in, glorot, kaiming")
+    _option(
+        parser, "--prior", metavar="SCALE", help="a standard deviation of weights, fan-in, glorot, kaiming, or by-layer"
+    )
     _option(parser, "--temperature", type=_temperature, metavar="T", help=help)
     _option(parser, "--set", action="append", metavar="FIELD=VALUE", help="a field of the method, such as rank=10")
 

@@ -116,8 +116,11 @@ class Method(Named, ABC):
         """Begin to learn a task. What all processes must hold alike is drawn from ``noise.shared``."""
 
     def needs(self, task: Task, epochs: int) -> Needs:
-        """What the loop has to provide: held-out data where something of the likelihood is unknown."""
-        return Needs("optional" if task.likelihood.unknowns() else "none")
+        """What the loop has to provide: held-out data where something of the likelihood is unknown.
+
+        A module that is trained already, ``epochs=0``, has seen all data, and none of them are held out.
+        """
+        return Needs("optional" if epochs and task.likelihood.unknowns() else "none")
 
     def default_epochs(self, steps: int) -> int:
         """How many epochs a fit has whose length is left open, where an epoch is so many ``steps`` of mini-batches."""

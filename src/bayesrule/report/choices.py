@@ -17,7 +17,7 @@ def choices(info: Mapping[str, Any]) -> list[str]:
     >>> choices({"prior": {"settled": {"scale": 1.6, "held_out_nll": tried, "networks": 15, "steps": 400}}})
     ["the prior's width, 1.6/√fan-in, was settled on held-out data: NLL 0.210 against 0.227 of the next, 3/√fan-in"]
     """
-    return [*_width(info), *_candidates(info), *_calibration(info), *_epoch(info)]
+    return [*_width(info), *_layers(info), *_candidates(info), *_calibration(info), *_epoch(info)]
 
 
 def _width(info: Mapping[str, Any]) -> Iterator[str]:
@@ -41,6 +41,23 @@ def _width(info: Mapping[str, Any]) -> Iterator[str]:
         yield f"{said}, not clearly above {of_next}, and narrower"
     else:
         yield f"{said} against {of_next}"
+
+
+def _layers(info: Mapping[str, Any]) -> Iterator[str]:
+    """Whether every layer has a scale of its own, where the fit was to find out."""
+    settled = (info.get("prior") or {}).get("settled") or {}
+    if "layers" not in settled:
+        return
+    found = settled["layers"]
+    if "why" in found:
+        yield f"scales by layer were not settled from the data: {found['why']}"
+        return
+    parts = [f"{number(nll)} with {name}" for name, nll in found["held_out_nll"].items()]
+    if found["scales"] is None:
+        yield f"one scale for all layers stays; NLL of held-out data: {', '.join(parts)}"
+        return
+    scales = ", ".join(f"{name} {scale:.3g}" for name, scale in found["scales"].items())
+    yield f"every layer has its own scale, {found['chosen']}: {scales}; NLL of held-out data: {', '.join(parts)}"
 
 
 def _candidates(info: Mapping[str, Any]) -> Iterator[str]:

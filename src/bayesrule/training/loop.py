@@ -38,7 +38,7 @@ from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Learner, Logs, Method, Noise, Plan, check_stoppable, check_weighted
 from bayesrule.posteriors import Posterior, match, recalibrated
-from bayesrule.priors import Prior
+from bayesrule.priors import ByLayer, Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
 from bayesrule.temperatures import Tempering
@@ -50,7 +50,7 @@ from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.holdout import mean_nll, with_held_out
 from bayesrule.training.past import continue_from
 from bayesrule.training.progress import shown
-from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_temperature
+from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_temperature, is_open
 
 START, ORDER, NOISE, END, HELD, SHARED, BELIEF = range(7)  # what a seed is for
 LONG_ENOUGH = 1000  # steps of a fit that is asked at its end whether it has collapsed: a shorter one has just begun
@@ -91,8 +91,9 @@ def fit(
             reals with normal noise.
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None: normal weights whose
             scale is settled by held-out data, ``posterior.info["prior"]["settled"]``; in short fits Kaiming's scale
-            for reals, one otherwise. Or a Gaussian posterior of earlier data: the fit starts from its mean, and keeps
-            its likelihood, with the noise it has, and its scaling of inputs and targets.
+            for reals, one otherwise. ``"by-layer"``: so, and then a scale for each layer. Or a Gaussian posterior of
+            earlier data: the fit starts from its mean, and keeps its likelihood, with the noise it has, and its
+            scaling of inputs and targets.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w), or by name: ``br.Cold(T)`` tempers the prior
             too, ``br.Balanced(tau)`` sets η by the size of the network; ``posterior.info["tempering"]`` says what it
             came to. None: 1, but ``br.Cold()`` for variational methods whose prior is left open, and what it was for
@@ -211,7 +212,8 @@ class Loop:
                 fingerprints["val"] = as_data(val).fingerprint()
         if many > 1:
             model = together.one_start(model, data, settings, fingerprints)
-        task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.autocast)
+        prior = None if is_open(settings.prior) else settings.prior
+        task = Task.create(model, data, settings.likelihood, prior, settings.temperature, settings.autocast)
         if task.data.weight is not None:
             check_weighted(settings.method)
         if any(isinstance(callback, EarlyStopping) for callback in callbacks):
@@ -230,10 +232,16 @@ class Loop:
         if plan.epochs and task.data.smallest(size) <= many:  # where it is shared, none is left without an example
             check_alone(task)
         rank, seed = processes.rank(), settings.seed
-        if settings.prior is None and plan.steps and needs.prior:
-            settled = settled or belief.settle(task, plan, mixed(seed, BELIEF), needs.work)
+        by_layer = isinstance(settings.prior, ByLayer)
+        if by_layer and not (plan.steps and needs.prior):
+            raise ValueError(
+                f"prior='by-layer' is settled before training, and {settings.method.name} with epochs={plan.epochs} "
+                "has no use for it: leave prior out, or give br.priors.Gaussian(...)"
+            )
+        if prior is None and plan.steps and needs.prior:
+            settled = settled or belief.settle(task, plan, mixed(seed, BELIEF), needs.work, by_layer)
             if settled["scale"] is not None:
-                task = task.with_prior(belief.prior(task.model, settled["scale"]))
+                task = task.with_prior(belief.prior(task.model, settled))
         noise = Noise.on(task.device)
         with seeds.untouched(task.device):
             noise.seed(mixed(seed, START), mixed(seed, START, 1 + rank))

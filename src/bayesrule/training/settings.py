@@ -14,7 +14,7 @@ from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method, with_inner
 from bayesrule.naming import from_spec, to_spec
 from bayesrule.posteriors import Posterior
-from bayesrule.priors import Prior
+from bayesrule.priors import ByLayer, Prior
 from bayesrule.temperatures import Cold, Temperature
 
 DATA = "data"  # stands for held-out data that the user gave, which a file does not keep
@@ -84,11 +84,16 @@ def default_batch_size(n: int) -> int:
     return min(max(n // 10, 8), 32)
 
 
+def is_open(prior: object) -> bool:
+    """Whether the fit is to settle how wide the prior is."""
+    return prior is None or prior == ByLayer.name or isinstance(prior, ByLayer)
+
+
 def default_temperature(method: Method, prior: object) -> float | Temperature:
     """Where nobody says: what an example counted in a posterior that is the prior, it counts now; a cold posterior for
     variational methods that also settle their prior; one otherwise."""
     if isinstance(prior, Posterior):
         return float(prior.info.get("temperature", 1.0))
-    if prior is None and any(part.variational for part in with_inner(method)):
+    if is_open(prior) and any(part.variational for part in with_inner(method)):
         return Cold()
     return 1.0
