@@ -45,6 +45,7 @@ class RunSettings:
     device: str = "cpu"
     early_stopping: int | None = None
     guarantee: float | None = None
+    augment: str | None = None
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> RunSettings:
@@ -199,6 +200,8 @@ def about_training(parser: argparse.ArgumentParser) -> None:
     """How to train."""
     about_effort(parser)
     _about_posterior(parser)
+    help = "how pictures are changed each time they are trained on: flips, crops, augmix, or several of them"
+    _option(parser, "--augment", metavar="A,B", help=help)
 
 
 def _about_posterior(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from bayesrule.evaluate.guarantees import guarantees
 from bayesrule.evaluate.null import Null
 from bayesrule.evaluate.score import score
 from bayesrule.evaluate.scores import Scores
+from bayesrule.evaluate.shift import ShiftCurves, under_shift
 from bayesrule.evaluate.verb import evaluate
 from bayesrule.evaluate.weighted import flat, risk_curve
 
@@ -18,6 +19,7 @@ __all__ = [
     "Mixing",
     "Null",
     "Scores",
+    "ShiftCurves",
     "agreement",
     "baselines",
     "chains",
@@ -31,4 +33,5 @@ __all__ = [
     "risk_coverage",
     "risk_curve",
     "score",
+    "under_shift",
 ]
