@@ -9,7 +9,6 @@ from bayesrule.data.augmentations import AugMix, Crops, Flips
 from bayesrule.data.batches import Batch
 from bayesrule.data.scaling import Scaling
 
-
 MODEL = br.models.mlp(64, 10, hidden=(8,))
 
 
