@@ -18,7 +18,7 @@ from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
 from bayesrule.cli.terminal import say
 from bayesrule.methods import AVAILABLE, check_stoppable, check_weighted
-from bayesrule.posteriors import Posterior
+from bayesrule.posteriors import DistanceAware, Posterior
 from bayesrule.report import Comparison, beside, examine, examine_baselines
 from bayesrule.training import Folder
 
@@ -35,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", metavar="RUN", help=help)
     options.about_training(parser)
     options.early_stopping(parser)
+    options.distance_aware(parser, "beside each method the same, knowing less the further from the training examples")
     options.about_output(parser, "where the runs and the report go (runs/DATA-compare)")
 
 
@@ -97,9 +98,13 @@ def comparison(
         method = fields.method(settings.method, settings.set)
         own = None if folder is None else Folder(folder / settings.method, claimed=True)
         posterior = run.train(split, own, method)
-        entry = examine(settings.method, posterior, split, seed=settings.seed)
-        if reference is not None:
-            entry = beside(entry, posterior, reference, split, settings.seed)
-        entries.append(entry)
+        named: dict[str, Posterior] = {settings.method: posterior}
+        if settings.distance_aware:
+            named[f"{settings.method}, distance-aware"] = DistanceAware.around(posterior, split.train, settings.seed)
+        for name, one in named.items():
+            entry = examine(name, one, split, seed=settings.seed)
+            if reference is not None:
+                entry = beside(entry, one, reference, split, settings.seed)
+            entries.append(entry)
     seed = each[0].seed
     return Comparison(split, entries, command, seed, schema, notes, baselines=examine_baselines(split, seed))

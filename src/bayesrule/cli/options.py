@@ -46,6 +46,7 @@ class RunSettings:
     early_stopping: int | None = None
     guarantee: float | None = None
     augment: str | None = None
+    distance_aware: bool = False
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> RunSettings:
@@ -236,6 +237,11 @@ def early_stopping(parser: argparse.ArgumentParser) -> None:
     """When to stop training before its end."""
     help = "stop when the NLL of a held-out tenth of the training rows has not fallen for N epochs (N: 5)"
     _option(parser, "--early-stopping", type=int, nargs="?", const=5, metavar="N", help=help)
+
+
+def distance_aware(parser: argparse.ArgumentParser, help: str) -> None:
+    """Whether doubt grows with the distance from the training examples."""
+    _option(parser, "--distance-aware", action="store_true", help=help)
 
 
 def guarantee(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from bayesrule.evaluate.null import Null
 from bayesrule.evaluate.score import score
 from bayesrule.evaluate.scores import Scores
 from bayesrule.evaluate.shift import ShiftCurves, under_shift
+from bayesrule.evaluate.strangers import StrangerScores, strangers
 from bayesrule.evaluate.verb import evaluate
 from bayesrule.evaluate.weighted import flat, risk_curve
 
@@ -20,6 +21,7 @@ __all__ = [
     "Null",
     "Scores",
     "ShiftCurves",
+    "StrangerScores",
     "agreement",
     "baselines",
     "chains",
@@ -33,5 +35,6 @@ __all__ = [
     "risk_coverage",
     "risk_curve",
     "score",
+    "strangers",
     "under_shift",
 ]

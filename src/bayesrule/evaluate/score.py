@@ -54,11 +54,16 @@ def evaluate(
     prediction = posterior.predict(x, samples=samples, seed=seed)
     if ood is None:
         return score(prediction, y, bootstrap=bootstrap, seed=seed)
+    outside = posterior.predict(elsewhere(ood), samples=samples, seed=seed)
+    return score(prediction, y, outside, bootstrap=bootstrap, seed=seed)
+
+
+def elsewhere(ood: Any) -> Any:
+    """Inputs from elsewhere; where targets come with them, these are of no use."""
     pair = isinstance(ood, tuple) and len(ood) == 2
-    outside = ood
-    if pair or isinstance(ood, Data | Dataset | DataLoader):  # its targets are of no use
-        outside = as_data(ood).raw().x
-    return score(prediction, y, posterior.predict(outside, samples=samples, seed=seed), bootstrap=bootstrap, seed=seed)
+    if pair or isinstance(ood, Data | Dataset | DataLoader):
+        return as_data(ood).raw().x
+    return ood
 
 
 def score(

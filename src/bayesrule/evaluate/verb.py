@@ -10,6 +10,7 @@ from bayesrule.evaluate.collapse import collapse
 from bayesrule.evaluate.guarantees import guarantees
 from bayesrule.evaluate.score import evaluate as scores
 from bayesrule.evaluate.shift import under_shift
+from bayesrule.evaluate.strangers import strangers
 
 
 class Evaluate:
@@ -19,6 +20,7 @@ class Evaluate:
     reference, x)``: how near its predictions are to those of another posterior. ``br.evaluate.chains(posterior, x)``:
     whether the chains of a sampler have mixed. ``br.evaluate.guarantees(posterior, test)``: whether its promises hold.
     ``br.evaluate.under_shift(posterior, test, shift)``: how its scores fall on the way from home.
+    ``br.evaluate.strangers(posterior, test, ood)``: whether it tells examples from elsewhere.
     """
 
     __call__ = staticmethod(scores)
@@ -28,6 +30,7 @@ class Evaluate:
     chains = staticmethod(chains)
     guarantees = staticmethod(guarantees)
     under_shift = staticmethod(under_shift)
+    strangers = staticmethod(strangers)
 
 
 evaluate = Evaluate()
