@@ -94,7 +94,7 @@ def _train(
     if split.calibration is not None:
         posterior, why = promised(posterior, split.calibration, settings, folder)
         notes += why
-    entry = examine(settings.method, posterior, split, seed=settings.seed)
+    entry = examine(settings.method, posterior, split, seed=settings.seed, schema=schema)
     baselines = examine_baselines(split, settings.seed)
     for sentence in (*entry.choices, *entry.promises):
         say(sentence)

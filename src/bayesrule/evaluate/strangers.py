@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bayesrule import showing
-from bayesrule.data import Data, as_data
+from bayesrule.data import Data, as_data, inputs
 from bayesrule.evaluate import weighted
 from bayesrule.evaluate.score import elsewhere
 from bayesrule.evaluate.scores import Scores, scored
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NEIGHBOURS = 5  # the distance from the fifth nearest training example counts
-MOST = 10_000  # training examples that neighbours are looked for among
+MOST = 10_000  # training examples that distances are from, a random sample
 RIDGE = 1e-6  # of the mean variance, on the diagonal of a covariance: features may be constant
 
 
@@ -139,17 +139,16 @@ def _classes(prediction: Prediction) -> Classes:
 
 def _distances(posterior: Posterior, train: Data, home: Any, away: Any, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
     x, y = train.raw()
-    known = posterior.inputs(x)
+    some = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:MOST]
+    known, y = posterior.inputs(inputs.take(x, some)), y[some.to(y.device)]
     base = posterior.base if isinstance(posterior, DistanceAware) else posterior
     features = Features.of(base, known)
     own, inside, outside = (features(part).double() for part in (known, posterior.inputs(home), posterior.inputs(away)))
-    some = torch.randperm(len(own), generator=torch.Generator().manual_seed(seed))[:MOST].to(own.device)
-    references = own[some]
-    neighbours = min(NEIGHBOURS, len(references))
+    neighbours = min(NEIGHBOURS, len(own))
     groups = torch.zeros(len(y), dtype=torch.long) if y.is_floating_point() or y.ndim > 1 else y
     gaussians = Mahalanobis.of(own, groups.to(own.device))
     return {
-        "nearest neighbours": (nearest(inside, references, neighbours), nearest(outside, references, neighbours)),
+        "nearest neighbours": (nearest(inside, own, neighbours), nearest(outside, own, neighbours)),
         "mahalanobis": (gaussians(inside), gaussians(outside)),
     }
 

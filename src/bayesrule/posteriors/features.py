@@ -93,7 +93,5 @@ def nearest(x: Tensor, references: Tensor, neighbours: int, leave_out: bool = Fa
     size = max(1, ROOM // len(references))
     parts = []
     for rows in torch.split(x, size):
-        # not by products of matrices: far from zero their rounding is larger than small distances
-        apart = torch.cdist(rows, references, compute_mode="donot_use_mm_for_euclid_dist")
-        parts.append(apart.kthvalue(count, dim=1).values)
+        parts.append(torch.cdist(rows, references).kthvalue(count, dim=1).values)
     return torch.cat(parts)
