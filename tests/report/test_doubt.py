@@ -87,7 +87,7 @@ def test_compare_with_shifts_and_strangers(tmp_path, capsys, monkeypatch):
     frame = pd.DataFrame(X.numpy(), columns=["a", "b", "c"])
     frame["t"] = (frame.a + frame.b > 0).map({True: "yes", False: "no"})
     frame.to_csv("rows.csv", index=False)
-    (frame.drop(columns="t") + [9, 9, 9]).to_csv("odd.csv", index=False)
+    frame.drop(columns="t").add(9).to_csv("odd.csv", index=False)
     line = "compare rows.csv --target t --methods map --epochs 2 --hidden 4 --shift missing,tilt --ood odd.csv"
     assert main([*line.split(), "--distance-aware", "--out", "out"]) == 0
     plain = json.loads((tmp_path / "out/scores.json").read_text())
@@ -116,10 +116,8 @@ def test_bad_input_is_told_before_training(line, message, tmp_path, capsys, monk
 
 def test_a_fit_knows_less_far_away_and_keeps_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert (
-        main(["fit", "moons", "--method", "map", "--epochs", "2", "--hidden", "8", "--distance-aware", "--out", "out"])
-        == 0
-    )
+    line = "fit moons --method map --epochs 2 --hidden 8 --distance-aware --out out"
+    assert main(line.split()) == 0
     assert main(["predict", "out", "moons", "--out", "p.csv"]) == 0
     found = br.load("out/posterior.safetensors", br.models.tabular(2, 2, hidden=(8,)))
     assert type(found).__name__ == "DistanceAware"
