@@ -2,14 +2,15 @@
 
     python benchmarks/recalibration.py --out docs/results
 
-Of each split a fifth is tested on, and a fifth of the rest is held out for the recalibration. Networks are MAP under the
-default prior, and, to be too sure, maximum likelihood. What is chosen is decided on the held-out examples alone.
+Of each split a fifth is tested on, and a fifth of the rest is held out for the recalibration. Networks are MAP under
+the default prior, and, to be too sure, maximum likelihood. What is chosen is decided on the held-out examples alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import bayesrule as br
+from bayesrule import jobs
 from bayesrule.data.splits import cut
 from bayesrule.files import write_atomically
 from bayesrule.models import build
@@ -37,8 +39,18 @@ def examples(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(x).float(), torch.from_numpy(y).long()
 
 
-def measured(name: str, method: str, seed: int) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class Question:
+    """A set, a method and a split."""
+
+    name: str
+    method: str
+    seed: int
+
+
+def measured(question: Question) -> dict[str, dict[str, Any]]:
     """NLL and ECE on test examples, as training left it and after each kind, and whether it was used."""
+    name, method, seed = question.name, question.method, question.seed
     rest, test = cut(*examples(name), test=0.2, seed=seed)
     train, held = cut(*rest, test=HELD, seed=seed)
     x, y = train
@@ -72,13 +84,15 @@ def main() -> None:
     """Measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="a directory for recalibration.json")
+    parser.add_argument("--cache", type=Path, help="a directory that keeps each split that is done")
     args = parser.parse_args()
     found: dict[str, Any] = provenance("python benchmarks/recalibration.py", seed=0)
     found |= {"splits": SPLITS, "epochs": EPOCHS, "sets": {}}
     for name in ("breast cancer", "digits"):
         found["sets"][name] = {}
         for method in METHODS:
-            rows = [measured(name, method, seed) for seed in range(SPLITS)]
+            questions = [Question(name, method, seed) for seed in range(SPLITS)]
+            rows = jobs.run(measured, questions, cache=args.cache)
             found["sets"][name][method] = summary(rows)
             print(name, method, json.dumps(found["sets"][name][method]), flush=True)
     if args.out is not None:
