@@ -45,6 +45,8 @@ class RunSettings:
     device: str = "cpu"
     early_stopping: int | None = None
     guarantee: float | None = None
+    augment: str | None = None
+    distance_aware: bool = False
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> RunSettings:
@@ -199,6 +201,8 @@ def about_training(parser: argparse.ArgumentParser) -> None:
     """How to train."""
     about_effort(parser)
     _about_posterior(parser)
+    help = "how pictures are changed each time they are trained on: flips, crops, augmix, or several of them"
+    _option(parser, "--augment", metavar="A,B", help=help)
 
 
 def _about_posterior(parser: argparse.ArgumentParser) -> None:
@@ -235,6 +239,11 @@ def early_stopping(parser: argparse.ArgumentParser) -> None:
     """When to stop training before its end."""
     help = "stop when the NLL of a held-out tenth of the training rows has not fallen for N epochs (N: 5)"
     _option(parser, "--early-stopping", type=int, nargs="?", const=5, metavar="N", help=help)
+
+
+def distance_aware(parser: argparse.ArgumentParser, help: str) -> None:
+    """Whether doubt grows with the distance from the training examples."""
+    _option(parser, "--distance-aware", action="store_true", help=help)
 
 
 def guarantee(parser: argparse.ArgumentParser) -> None:

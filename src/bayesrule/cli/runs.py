@@ -15,7 +15,7 @@ from bayesrule import likelihoods, processes
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
-from bayesrule.data import Kind, Schema, Split, fingerprint, load_set
+from bayesrule.data import Kind, Schema, Split, augmentations, fingerprint, load_set
 from bayesrule.data.reading import Table, open_table, stem
 from bayesrule.data.tables import known_rows
 from bayesrule.files import FileError, write_atomically
@@ -146,6 +146,7 @@ class Run:
                     callbacks,
                     out=folder,
                     progress=True,
+                    augment=augmentations.choose(asked.augment, split.image_shape),
                 )
             except Exception:
                 if folder is not None and _fresh(folder):  # refused before the first step: leave nothing behind

@@ -59,7 +59,7 @@ def root(likelihood: Likelihood, outputs: Tensor) -> Tensor:
     True
     """
     found = hessian(likelihood, outputs)
-    if type(likelihood) is Categorical:
+    if type(likelihood) is Categorical and likelihood.vector is None and likelihood.isotonic is None:
         # in closed form: eigenvectors of Λ are dear for many classes, and lose digits where p is nearly one
         p = positions(likelihood.mean(outputs.detach())).transpose(1, 2)
         factor = p.sqrt().diag_embed() - p.unsqueeze(-1) * p.sqrt().unsqueeze(-2)

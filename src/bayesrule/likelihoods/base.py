@@ -93,8 +93,11 @@ class Likelihood(Named, ABC):
         """The same with its unknowns for known: they stay as they are."""
         return self
 
-    def recalibrations(self) -> dict[str, Likelihood]:
-        """By name: the same with one more unknown, which is 1 in training and may be settled on held-out data then."""
+    def recalibrations(self, width: int = 1) -> dict[str, Likelihood]:
+        """By name: the same with one more unknown, which is 1 in training and may be settled on held-out data then.
+
+        ``width``: how many outputs an example has.
+        """
         return {}
 
     def uncalibrated(self) -> Likelihood:

@@ -124,7 +124,7 @@ class Auto(Method):
 
     def needs(self, task: Task, epochs: int) -> Needs:
         """Nothing: what is held out, the method holds out itself, and its candidates are its priors."""
-        return Needs("none", prior=False)
+        return Needs("none", own_batches=True, prior=False)
 
 
 class Judgement(NamedTuple):

@@ -82,14 +82,29 @@ def _calibration(info: Mapping[str, Any]) -> Iterator[str]:
         return
     before = number(found["nll"])
     for name, tried in found["tried"].items():
-        value = f"{tried['value']:.2f}"
         after = f"NLL {number(tried['nll'])} of held-out answers that it was not found on"
+        what, value = CALIBRATIONS[name], _numbers(tried["value"])
         if name == found["chosen"]:
-            yield f"the {name} of the classes was set to {value}: {after}, {before} at 1"
+            yield f"the {what} was set to {value}: {after}, {before} at 1"
         else:
-            yield f"the {name} of the classes stays at 1, NLL {before}: {value} has {after}"
+            yield f"the {what} stays at 1, NLL {before}: {value} has {after}"
     if not found["tried"]:
         yield f"the answers were not recalibrated: {found['examples']} held-out examples are too few to tell"
+
+
+CALIBRATIONS = {
+    "temperature": "temperature of the classes",
+    "vector": "scale and shift of each class",
+    "isotonic": "slope of the logits by their gap from the largest",
+    "scale": "scale of the noise",
+}
+
+
+def _numbers(value: Any) -> str:
+    """A number, or nested lists of them, in a few digits."""
+    if isinstance(value, list):
+        return f"({', '.join(_numbers(one) for one in value)})"
+    return f"{value:.2f}"
 
 
 def _epoch(info: Mapping[str, Any]) -> Iterator[str]:

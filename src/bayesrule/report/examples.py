@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -26,6 +26,7 @@ class Example(NamedTuple):
     epistemic: str
     png: str = ""
     cells: tuple[str, ...] = ()
+    why: str = ""
 
 
 class Extremes(NamedTuple):
@@ -36,8 +37,10 @@ class Extremes(NamedTuple):
     most: list[Example]
 
 
-def extremes(prediction: Prediction, split: Split, schema: Schema | None = None) -> Extremes:
-    """The examples that a prediction is least and most certain of."""
+def extremes(
+    prediction: Prediction, split: Split, schema: Schema | None = None, causes: Mapping[int, str] | None = None
+) -> Extremes:
+    """The examples that a prediction is least and most certain of; ``causes``: why, in a few words, by row."""
     most = PICTURES if split.image_shape else ROWS
     count = min(most, max(1, len(prediction) // 2))  # no example is among both
     order = prediction.uncertainty.argsort(stable=True).tolist()
@@ -46,7 +49,7 @@ def extremes(prediction: Prediction, split: Split, schema: Schema | None = None)
 
     def shown(row: int) -> Example:
         png, cells = look(row)
-        return said(row)._replace(png=png, cells=cells)
+        return said(row)._replace(png=png, cells=cells, why=(causes or {}).get(row, ""))
 
     return Extremes(columns, [shown(row) for row in order[: -count - 1 : -1]], [shown(row) for row in order[:count]])
 

@@ -8,7 +8,8 @@ from numbers import Integral
 from typing import Any
 
 from bayesrule import likelihoods, methods, priors, temperatures
-from bayesrule.data import Scaling
+from bayesrule.data import Scaling, augmentations
+from bayesrule.data.augmentations import Augmentation
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method, with_inner
@@ -25,7 +26,8 @@ class FitSettings:
     """The arguments of a fit, but for model, data and callbacks.
 
     ``val`` is a share of the data, None, or `DATA`. ``scaling`` is that of a posterior which is the prior.
-    ``output``: the part of what the model returns that is meant.
+    ``output``: the part of what the model returns that is meant. ``augment``: what is done to pictures, one after the
+    other.
     ``to_convergence``: whether ``epochs`` are the default, and not what the user asked for.
     """
 
@@ -41,6 +43,7 @@ class FitSettings:
     scaling: Scaling | None = None
     to_convergence: bool = False
     output: str | int | None = None
+    augment: tuple[Augmentation, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0)):
@@ -68,7 +71,16 @@ class FitSettings:
             "temperature": temperatures.from_spec(state["temperature"]),
             "scaling": None if state["scaling"] is None else Scaling.from_state(state["scaling"]),
         }
-        return cls(**{**state, **objects})
+        specs = state.get("augment", ())  # a checkpoint of an earlier version has none
+        chain = tuple(_augmentation(spec) for spec in specs)
+        return cls(**{**state, **objects, "augment": chain})
+
+
+def _augmentation(spec: Mapping[str, Any]) -> Augmentation:
+    """From plain data, in which a file has lists for tuples."""
+    shape = spec["fields"]["shape"]
+    plain = {**spec["fields"], "shape": None if shape is None else tuple(shape)}
+    return from_spec("augmentation", {"name": spec["name"], "fields": plain}, augmentations.AVAILABLE)
 
 
 def default_batch_size(n: int) -> int:
