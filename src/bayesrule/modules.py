@@ -256,7 +256,7 @@ def outputs_of(module: nn.Module, x: Inputs) -> Tensor:
     found = []
     with torch.no_grad():
         for rows in torch.split(torch.arange(inputs.length(x)), inputs.block(x)):
-            found.append(call(network, inputs.take(x, rows)))
+            found.append(try_call(network, inputs.take(x, rows)))
     return torch.cat(found)
 
 

@@ -190,6 +190,8 @@ BAD = {
     "pool: X must hold finite numbers|pool: .*row 7": lambda: active.run((HOLES, Y[:150]), "bald", **SHORT),
     "oracle must be given for a pool without labels": lambda: active.run(X, "bald", classes=2, **SHORT),
     "classes must be given for a pool without labels": lambda: active.run(X, "bald", **SHORT),
+    "features: the model cannot take the inputs": wrong(features=torch.nn.Linear(3, 2)),
+    "features: X must be finite": wrong(features=torch.nn.Threshold(9.0, float("nan"))),
     "likelihood must be for classes": wrong(likelihood="gaussian"),
     "balanced must be of a pool whose labels": lambda: active.run(X, "bald", classes=2, **SHORT | {"balanced": True}),
     "acquire='expected-variance' is for reals": lambda: active.run(POOL, "expected-variance", **SHORT),
@@ -202,6 +204,11 @@ BAD = {
 def test_what_is_refused(message):
     with pytest.raises(ValueError, match=message):
         BAD[message]()
+
+
+def test_features_must_be_a_module():
+    with pytest.raises(TypeError, match=r"features must be a module, such as .* not str"):
+        active.run(POOL, "bald", features="simclr", **SHORT)
 
 
 def test_an_oracle_must_be_a_function():

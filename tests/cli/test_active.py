@@ -5,6 +5,7 @@ import json
 import pandas as pd
 import pytest
 
+from bayesrule.active import SimCLR
 from bayesrule.cli import active as verb
 
 SHORT = ("--method", "mc-dropout", "--epochs", "5", "--samples", "8", "--hidden", "8")
@@ -202,6 +203,8 @@ BAD = {
     "active moons --ask q.txt": "--ask must be a file that ends in .csv",
     "active moons --ask q.csv --seeds 0,1": "a person answers once",
     "active moons --method maap": "did you mean 'map'",
+    "active moons --features simclr": "--features simclr is for pictures, which the rows of moons are not",
+    "active TABLE --target sold --features simclr": "is for pictures, which the rows of sales are not",
     "active mnist": "no directory was given",
     "active TABLE": "a table needs --target COLUMN",
     "active TABLE --target sold --ask q.csv": "must be empty in some rows to be asked for",
@@ -227,3 +230,18 @@ def test_a_directory_of_other_settings_is_refused(bayesrule):
     code, _, err = bayesrule(*QUICK, "--acquire", "random", "--batch", "5", "--out", "life")
     assert code == 2
     assert "holds runs with batch 4, not 5" in err
+
+
+def test_features_without_labels(bayesrule, tmp_path, monkeypatch):
+    """One encoder for all acquisitions, which the next call reads."""
+    small = SimCLR(features=8, width=4, epochs=1, batch_size=128)
+    monkeypatch.setattr("bayesrule.active.encoders.SimCLR", lambda: small)
+    command = ("active", "digits", *SHORT, "--features", "simclr", "--start", "10", "--budget", "20", "--out", "life")
+    code, _, err = bayesrule(*command, "--acquire", "random")
+    assert code == 0, err
+    assert "SimCLR, epoch 1 of 1" in err
+    code, out, err = bayesrule(*command, "--acquire", "random,bald")
+    assert code == 0, err
+    assert "SimCLR" not in err
+    assert "bald" in out
+    assert "data:image/png" in (tmp_path / "life" / "report.html").read_text()  # pictures, not features

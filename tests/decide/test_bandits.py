@@ -213,3 +213,25 @@ class Half:
 def test_what_does_not_fit_is_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+def test_doubt_survives_a_bad_reward():
+    """The weight of a context that was never met has its prior: f there varies at least as much as that.
+
+    400 draws, and the bound is four standard errors below.
+    """
+    how = Retraining(warmup=1, updates=200, unit=10.0, scale=0.1)
+    who = Agent(2, 10, "thompson", hidden=(20,), retraining=how)
+    met = torch.eye(10)[:5]
+    who.observe(met[0], 1, -35.0)
+    for step in range(60):
+        who.observe(met[step % 5], 0, 0.0)
+    who.choose(met[0])  # which trains
+    inputs = torch.cat([torch.eye(10)[5:], torch.tensor([0.0, 1.0]).expand(5, 2)], 1)
+    drawn = who.posterior.outputs(inputs, 400, torch.Generator().manual_seed(0)).flatten(2)[..., 0]
+    assert (drawn.std(0) > 0.1 * (1 - 4 / 800**0.5)).all()
+
+
+def test_a_network_needs_hidden_layers():
+    with pytest.raises(ValueError, match="hidden must be the widths of at least one layer, got none"):
+        Agent(2, 3, hidden=())

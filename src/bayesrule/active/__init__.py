@@ -1,6 +1,6 @@
 """Ask for the next example: acquisitions, oracles, rounds."""
 
-from bayesrule.active import gaussian, information, pools, questions, tables
+from bayesrule.active import encoders, gaussian, information, pools, questions, tables
 from bayesrule.active.acquisition import (
     AVAILABLE,
     BALD,
@@ -15,9 +15,11 @@ from bayesrule.active.acquisition import (
     VariationRatios,
     View,
 )
+from bayesrule.active.encoders import SimCLR
 from bayesrule.active.pools import Pool
 from bayesrule.active.results import Result
-from bayesrule.active.running import Session, Settings, run
+from bayesrule.active.running import Session, run
+from bayesrule.active.settings import Settings
 
 __all__ = [
     "AVAILABLE",
@@ -34,8 +36,10 @@ __all__ = [
     "Result",
     "Session",
     "Settings",
+    "SimCLR",
     "VariationRatios",
     "View",
+    "encoders",
     "gaussian",
     "information",
     "pools",

@@ -47,9 +47,18 @@ class Pool:
         return as_data((self.x, torch.zeros(len(self)))).fingerprint()
 
     def through(self, features: nn.Module) -> Pool:
-        """The pool seen through a frozen module: its outputs are the inputs."""
-        test = None if self.test is None else (outputs_of(features, self.test[0]), self.test[1])
-        return replace(self, x=outputs_of(features, self.x), test=test, features=())
+        """The pool seen through a frozen module: its outputs are the inputs, and no pictures any more."""
+        if not isinstance(features, nn.Module):
+            raise TypeError(
+                "features must be a module, such as br.active.SimCLR().learn(pictures) gives, not "
+                f"{type(features).__name__}"
+            )
+        try:
+            x = as_inputs(outputs_of(features, self.x))
+            test = None if self.test is None else (as_inputs(outputs_of(features, self.test[0])), self.test[1])
+        except ValueError as error:
+            raise ValueError(f"features: {error}") from error
+        return replace(self, x=x, test=test, features=(), image_shape=None)
 
     def standardized(self) -> Pool:
         """The pool with inputs of mean 0 and standard deviation 1, by all its rows; pictures stay as they are.

@@ -4,111 +4,34 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bayesrule import files, likelihoods, methods, models, modules, naming
+from bayesrule import files, likelihoods, methods, modules, naming
 from bayesrule.active import answers, pools
 from bayesrule.active.acquisition import Acquisition, View, chosen
 from bayesrule.active.answers import Oracle
-from bayesrule.active.pools import Pool
+from bayesrule.active.networks import network_for
 from bayesrule.active.results import Result
-from bayesrule.data import Arrays, Scaling, Split, inputs, standardize
+from bayesrule.active.settings import Settings
+from bayesrule.data import Arrays, Scaling, inputs, standardize
 from bayesrule.evaluate import judged
 from bayesrule.files import FileError
-from bayesrule.likelihoods import Likelihood
 from bayesrule.locks import held
 from bayesrule.methods import Method
 from bayesrule.naming import to_spec
 from bayesrule.posteriors import Dropout, Posterior, central_state
-from bayesrule.priors import Prior
 from bayesrule.seeds import mixed
-from bayesrule.temperatures import Tempering
 from bayesrule.training import Folder, fit_or_resume
 
-START, FIT, DRAWS, CHOICE, CANDIDATES, NETWORK = range(6)  # what a seed is for
+START, FIT, DRAWS, CHOICE, CANDIDATES = range(5)  # what a seed is for; the network's own is 5
 SEEN = 1000  # rows of the pool at which uncertainty is measured where there are no test examples
 INTERVAL = 30.0  # seconds between checkpoints of a fit
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How rounds go, and how each is learnt.
-
-    Args:
-        start: how many rows to begin with, drawn at random, or which ones.
-        batch: rows of a question.
-        budget: labels in all, those to begin with included.
-        balanced: begin with all classes alike, which has to know the labels.
-        warm: each round goes on from the network of the last; else all begin with the same one.
-        candidates: of how many rows, drawn anew in each round, to choose; None: all.
-        samples: networks that are drawn to choose by.
-        test_samples: networks that predict test examples.
-        likelihood, prior, temperature, epochs, batch_size, val: as for `br.fit`. Numbers are shifted and scaled by the
-            labels that are known.
-        seed: of all that is random.
-    """
-
-    start: int | tuple[int, ...] = 20
-    batch: int = 10
-    budget: int = 100
-    balanced: bool = False
-    warm: bool = False
-    candidates: int | None = None
-    samples: int = 100
-    test_samples: int = 32
-    likelihood: str | Likelihood | None = None
-    prior: str | float | Prior | None = None
-    temperature: Tempering | None = None
-    epochs: int | None = None
-    batch_size: int | None = None
-    val: float | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.start, int):
-            object.__setattr__(self, "start", tuple(int(row) for row in self.start))
-        for name in ("batch", "budget", "samples", "test_samples", "candidates", "start"):
-            value = getattr(self, name)
-            if isinstance(value, int) and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        if self.candidates is not None and self.candidates < self.batch:
-            raise ValueError(f"candidates must be at least the batch of {self.batch}, not {self.candidates}")
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Settings:
-        """From arguments by name; one that does not exist is refused, with the nearest that does."""
-        names = [field.name for field in fields(cls)]
-        for name in given:
-            if name not in names:
-                raise naming.unknown("argument", name, names)
-        return cls(**given)
-
-    def fit(self) -> dict[str, Any]:
-        """Arguments of `br.fit`."""
-        return {name: getattr(self, name) for name in ("prior", "temperature", "epochs", "batch_size", "val")}
-
-    def check(self, pool: Pool) -> None:
-        """Refuse what a pool does not have."""
-        if self.budget > len(pool):
-            raise ValueError(f"budget must be at most the {len(pool)} rows of the pool, got {self.budget}")
-        start = self.start if isinstance(self.start, int) else len(self.start)
-        if not len(pool.known) and start > self.budget:
-            raise ValueError(f"start must be at most the budget of {self.budget} labels, got {start}")
-        if not isinstance(self.start, int):
-            within = all(0 <= row < len(pool) for row in self.start)
-            if not within or len(set(self.start)) < start or not start:
-                raise ValueError(
-                    f"start must be different rows from 0 to {len(pool) - 1}, at least one, got {self.start!r:.60}"
-                )
-        if self.balanced and (pool.labels is None or pool.kind != "classes"):
-            raise ValueError("balanced must be of a pool whose labels are classes and known: leave it out")
 
 
 class Session:
@@ -374,24 +297,6 @@ def run(
         while len(rows := session.ask()):
             session.tell(answer(rows))
         return session.finish()
-
-
-def network_for(
-    pool: Pool, likelihood: Likelihood, method: Method, seed: int, hidden: Sequence[int] | None = None
-) -> nn.Module:
-    """The usual network for such inputs and labels, drawn by the seed: `br.models.default_for`, or fully connected with
-    ``hidden`` layers. The linear path of `br.models.tabular` is for ``auto``, which looks for it."""
-    if not isinstance(pool.x, Tensor):
-        raise ValueError("model must be given for inputs of several parts: only one tensor has a usual network")
-    few = pool.x[:1], torch.zeros(1)
-    split = Split(pool.name, pool.kind, "", few, classes=pool.classes, image_shape=pool.image_shape)
-    spec = models.default_for(split, likelihood)
-    if hidden is not None:
-        name = "mlp" if pool.image_shape else "tabular"
-        spec = {"name": name, "inputs": pool.x[0].numel(), "outputs": spec["outputs"], "hidden": list(hidden)}
-    if spec["name"] == "tabular" and method.name != "auto":
-        spec["name"] = "mlp"
-    return models.build(spec, mixed(seed, NETWORK))
 
 
 def _stored(folder: Path | None, like: Result) -> Result | None:

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from bayesrule import jobs, likelihoods
-from bayesrule.active import AVAILABLE, Pool, Result, Session, pools, questions, tables
+from bayesrule.active import AVAILABLE, Pool, Result, Session, encoders, pools, questions, tables
 from bayesrule.active import run as learn
 from bayesrule.active.acquisition import chosen
-from bayesrule.active.running import network_for
+from bayesrule.active.networks import network_for
 from bayesrule.cli import fields, options, queried
 from bayesrule.cli.claims import claim
 from bayesrule.cli.queried import Opened
@@ -55,6 +57,7 @@ class Source:
     classes: tuple[str, ...] = ()
     person: bool = False
     table: str | None = None
+    features: str | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=int, metavar="N", help=help)
     parser.add_argument("--samples", type=int, default=100, metavar="S", help="networks drawn to choose by (100)")
     parser.add_argument("--candidates", type=int, metavar="N", help="rows, drawn anew in each round, to choose from")
+    help = "see pictures through an encoder that learns from all of them, without labels: simclr"
+    parser.add_argument("--features", choices=("simclr",), help=help)
     parser.add_argument("--balanced", action="store_true", help="begin with all classes alike (it looks at labels)")
     parser.add_argument("--warm", action="store_true", help="each round goes on from the network of the last")
     help = "accuracies to be reached: how many labels does it take? (0.9,0.95)"
@@ -131,6 +136,7 @@ def run(args: argparse.Namespace) -> None:
         if person:  # what was told under another rule must not be left behind
             used |= {"acquire": names[0], "seed": args.seeds[0]}
         claim(folder, {**asdict(source), **used})
+        encoder_of(source, opened_pool.pool, folder, say)  # once, before the processes that read it
         if person:
             with jobs.threads(1):  # as in the processes of a simulation
                 _with_a_person(args, folder, opened_pool, cells[0])
@@ -147,18 +153,30 @@ def ask(cell: Cell, folder: str, data_dir: str | None) -> dict[str, Any]:
         say(f"{cell.acquire}, seed {cell.seed}: {line}")
 
     pool = opened(cell.source, data_dir).pool
-    return learn(pool, cell.acquire, **_arguments(cell, pool), out=_place(Path(folder), cell), tell=tell).to_json()
+    features = encoder_of(cell.source, pool, Path(folder))
+    settings = _arguments(cell, pool, features)
+    return learn(pool, cell.acquire, **settings, out=_place(Path(folder), cell), tell=tell).to_json()
 
 
-def _arguments(cell: Cell, pool: Pool) -> dict[str, Any]:
+def encoder_of(
+    source: Source, pool: Pool, folder: Path, tell: Callable[[str], object] | None = None
+) -> nn.Module | None:
+    """The module that the pool is seen through, if any; it has learnt once, and is kept in the directory."""
+    if source.features is None:
+        return None
+    return encoders.kept(folder / "encoder.safetensors", pool, encoders.SimCLR(), tell=tell)
+
+
+def _arguments(cell: Cell, pool: Pool, features: nn.Module | None = None) -> dict[str, Any]:
     """Arguments of a session."""
     plan = cell.plan
     found = {key: value for key, value in asdict(plan).items() if key not in ("method", "set", "hidden", "prior")}
     method = fields.method(plan.method, plan.set)
-    found |= {"method": method, "prior": fields.prior(plan.prior), "seed": cell.seed}
+    found |= {"method": method, "prior": fields.prior(plan.prior), "seed": cell.seed, "features": features}
     if plan.hidden is not None:
         likelihood = likelihoods.choose(plan.likelihood or likelihoods.usual(pool.kind))
-        found["model"] = network_for(pool, likelihood, method, cell.seed, plan.hidden)
+        seen = pool if features is None else pool.through(features)
+        found["model"] = network_for(seen, likelihood, method, cell.seed, plan.hidden)
     return found
 
 
@@ -196,7 +214,7 @@ def _source(args: argparse.Namespace, given: dict[str, Any], person: bool) -> So
             raise ValueError(f"--{option} is for .csv and .parquet files, but DATA is the name {data!r}")
     if args.classes:
         raise ValueError(f"--classes is for .csv and .parquet files: the classes of {data} are known")
-    return Source(data, person=person)
+    return Source(data, person=person, features=args.features)
 
 
 def _plan(args: argparse.Namespace, given: dict[str, Any], pool: Pool, person: bool) -> Plan:
@@ -218,6 +236,8 @@ def _check(args: argparse.Namespace, pool: Pool, plan: Plan, names: Sequence[str
         raise ValueError("--acquire must name at least one acquisition, got none")
     if person and (len(names) > 1 or len(args.seeds) > 1):
         raise ValueError("--acquire and --seeds must be one each with --ask and --tell: a person answers once")
+    if args.features is not None and pool.image_shape is None:
+        raise ValueError(f"--features {args.features} is for pictures, which the rows of {pool.name} are not")
     if args.ask is not None and not args.ask.endswith(".csv"):
         raise ValueError(f"--ask must be a file that ends in .csv, got {args.ask}")
     for name in names:
@@ -229,7 +249,8 @@ def _check(args: argparse.Namespace, pool: Pool, plan: Plan, names: Sequence[str
 def _with_a_person(args: argparse.Namespace, folder: Path, opened_pool: Opened, cell: Cell) -> None:
     """Read answers, learn, and write the next question."""
     pool, target = opened_pool.pool, cell.source.target or LABEL
-    session = Session(pool, cell.acquire, **_arguments(cell, pool), out=_place(folder, cell), tell=say)
+    settings = _arguments(cell, pool, encoder_of(cell.source, pool, folder))
+    session = Session(pool, cell.acquire, **settings, out=_place(folder, cell), tell=say)
     if args.tell is not None:
         labels = questions.read(args.tell, session.result, pool, target, cell.source.sep)
         session.tell(labels)

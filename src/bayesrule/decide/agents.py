@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule import files, likelihoods, methods, models, modules, posteriors
+from bayesrule import files, likelihoods, methods, modules, posteriors
 from bayesrule.decide.policies import AVAILABLE, Policy, chosen
+from bayesrule.decide.rewards import WideAndDeep
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method
@@ -82,7 +83,7 @@ class Agent:
         policy: a name (thompson, ucb, epsilon-greedy, greedy) or an object such as ``UCB(width=2.0)``.
         method: how the posterior is made, a name or an object; None: Laplace's method for the last layer, with a
             network that is trained on from its last weights; for the policies that ask the mean alone, MAP.
-        model: the network, ``model(inputs)`` for inputs [B, features + arms]; None: fully connected with ``hidden``.
+        model: the network, ``model(inputs)`` for inputs [B, features + arms]; None: `WideAndDeep` with ``hidden``.
         likelihood: of a reward in units of ``retraining.unit``; None: normal noise of one unit. Noise that is learnt
             may come to nothing while all rewards are alike, and the first that is not is then a shock.
 
@@ -117,7 +118,7 @@ class Agent:
         self.method = methods.choose(usual_method(self.policy) if method is None else method)
         self.retraining = retraining or Retraining()
         self.likelihood = likelihoods.Gaussian(1.0) if likelihood is None else likelihoods.choose(likelihood)
-        self.model = _network(features + arms, hidden, seed) if model is None else modules.twin(model)
+        self.model = _network(features, arms, hidden, seed) if model is None else modules.twin(model)
         self.posterior: Posterior | None = None
         self.contexts: list[Tensor] = []
         self.arms_played: list[int] = []
@@ -256,10 +257,12 @@ def usual_method(policy: Policy) -> Method:
     return methods.Laplace(subset="last-layer", structure="dense", tune="nothing", predictive="weights", lr=LR)
 
 
-def _network(inputs: int, hidden: tuple[int, ...], seed: int) -> nn.Module:
+def _network(features: int, arms: int, hidden: tuple[int, ...], seed: int) -> nn.Module:
+    if not hidden:
+        raise ValueError("hidden must be the widths of at least one layer, got none; for a linear model give model=")
     with untouched(torch.device("cpu")):
         torch.manual_seed(mixed(seed, START))
-        return models.mlp(inputs, 1, hidden)
+        return WideAndDeep(features, arms, hidden)
 
 
 def _joined(contexts: Tensor, arms: Tensor, count: int) -> Tensor:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-from bayesrule.experiments.active import active_mnist, active_moons
+from bayesrule.experiments.active import active_features, active_mnist, active_moons, repeated_mnist
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.book import (
     adam_landscape,
@@ -63,6 +63,7 @@ from bayesrule.experiments.principles import (
 from bayesrule.experiments.trust import ood_mnist, shift_mnist
 
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
+    "active-features": active_features.run,
     "active-mnist": active_mnist.run,
     "active-moons": active_moons.run,
     "adam-landscape": adam_landscape.run,
@@ -94,6 +95,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "penalty-table": penalty_table.run,
     "prior-gallery": prior_gallery.run,
     "relevance": relevance.run,
+    "repeated-mnist": repeated_mnist.run,
     "segmentation": segmentation.run,
     "sequential-bayes": sequential_bayes.run,
     "sgd-landscape": sgd_landscape.run,

@@ -28,6 +28,11 @@ MEMORY = 4 * 2**30
 """Bytes that one prediction's outputs may take."""
 FEW = 16
 """Examples up to which many networks may be run at once."""
+CACHED = 2**20
+"""Bytes of inputs that go through a network at a time: what convolutions make of more than that leaves the caches.
+
+Kirsch's network takes pictures of MNIST 256 at a time about 1.7 times as fast as 1024 at a time.
+"""
 LIGHT = 2**24
 """Floating-point operations of a pass up to which many networks are run at once.
 
@@ -253,7 +258,7 @@ def stack(networks: Iterable[Network], x: Inputs, count: int) -> Tensor:
 
     A pass holds `inputs.block` rows at most, of one network or, for up to `FEW` examples, of many.
     """
-    n, size = inputs.length(x), inputs.block(x)
+    n, size = inputs.length(x), inputs.block(x, size=CACHED)
     outputs: Tensor | None = None  # its shape is known with the first piece
     done = 0
     most = size // n if n <= FEW else 1

@@ -69,9 +69,9 @@ def headings(curves: Curves) -> list[tuple[str, str]]:
             says = f"labels with which {accuracy:.0%} of the test examples were right first: the median over seeds"
             found.append((f"labels to {accuracy:.0%}", says))
     last, mean = ("accuracy", "mean accuracy") if curves.labelled else ("RMSE", "mean RMSE")
-    found.append((last, "on the test examples, with all labels"))
+    found.append((last, "on the test examples, when the budget is spent"))
     found.append((mean, "over the learning curve: its area"))
-    found.append(("NLL", "mean −log p(y|x) with all labels: punishes being sure and wrong"))
+    found.append(("NLL", "mean −log p(y|x) when the budget is spent: punishes being sure and wrong"))
     if curves.labelled:
         found.append(("ECE", "mean gap between confidence and accuracy"))
     return [*found, ("s", "seconds of learning and choosing")]

@@ -55,9 +55,12 @@ def score(values: Sequence[float], percent: bool = False) -> Score:
     return Score(mean, error, f"{mean:.3f}" + ("" if error is None else f" ± {error:.3f}"))
 
 
-def bands(axes: Axes, across: Any, runs: Mapping[str, Any]) -> None:
-    """A line for each name, of values [seeds, points]; a band of one standard error where there are seeds."""
-    for index, (name, values) in enumerate(runs.items()):
+def bands(axes: Axes, across: Any, runs: Mapping[str, Any], first: int = 0) -> None:
+    """A line for each name, of values [seeds, points]; a band of one standard error where there are seeds.
+
+    ``first``: the number of the first line's colour.
+    """
+    for index, (name, values) in enumerate(runs.items(), first):
         colour, style = PALETTE[index % len(PALETTE)], STYLES[index // len(PALETTE) % len(STYLES)]
         mean = values.mean(0)
         axes.plot(across, mean, style, marker=".", color=colour, label=name)
