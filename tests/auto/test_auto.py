@@ -85,15 +85,18 @@ def test_slopes_are_the_gradients_of_the_priors_log_densities():
     names = list(task.parameters())
     candidates = [
         Candidate("normal", {name: 0.5 + i for i, name in enumerate(names)}),
-        Candidate("double exponential", dict.fromkeys(names, 0.7), sparse=True),
+        Candidate("double exponential", dict.fromkeys(names, 0.7), "laplace"),
+        Candidate("heavy tails", dict.fromkeys(names, 0.2), "pareto"),
     ]
-    given = [br.priors.Gaussian(candidates[0].deviations), br.priors.Laplace(0.7 / 2**0.5)]
-    drawn = {name: torch.randn(2, *p.shape, requires_grad=True) for name, p in task.parameters().items()}
+    given = [br.priors.Gaussian(candidates[0].scales), br.priors.Laplace(0.7 / 2**0.5)]
+    drawn = {name: torch.randn(3, *p.shape, requires_grad=True) for name, p in task.parameters().items()}
     loss = 0.0
     for index, (prior, weight) in enumerate(zip(given, (0.1, 3.0), strict=True)):
         loss = loss - weight * prior.resolve(task.model).log_prob({name: t[index] for name, t in drawn.items()})
+    for t in drawn.values():
+        loss = loss + 0.5 * 2 * (1 + t[2].abs() / 0.2).log().sum()
     wanted = torch.autograd.grad(loss, list(drawn.values()))
-    Beliefs(candidates, 1, task.model).add_slopes(drawn, torch.tensor([0.1, 3.0]))
+    Beliefs(candidates, 1, task.model).add_slopes(drawn, torch.tensor([0.1, 3.0, 0.5]))
     for t, gradient in zip(drawn.values(), wanted, strict=True):
         torch.testing.assert_close(t.grad, gradient)
 

@@ -7,6 +7,7 @@ JSON. The networks are plain torch modules; every submodule with parameters has 
 from bayesrule.models.architectures import (
     ACTIVATIONS,
     MODELS,
+    Embedded,
     MeanFieldNet,
     Tabular,
     dropout_cnn,
@@ -22,6 +23,7 @@ from bayesrule.models.specs import Spec, build, default_for
 __all__ = [
     "ACTIVATIONS",
     "MODELS",
+    "Embedded",
     "MeanFieldNet",
     "MultiHead",
     "Spec",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 from bayesrule.naming import unknown
@@ -19,6 +20,9 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,
     "softplus": nn.Softplus,
 }
+
+WIDTH = 8
+"""Of the vector of a category, as an input of a network."""
 
 
 def mlp(
@@ -55,26 +59,96 @@ def mlp(
 
 
 class Tabular(nn.Module):
-    """f(x) = linear(x) + network(x): a network needs to learn only what is not linear."""
+    """f(x) = linear(x) + network(x): a network needs to learn only what is not linear.
 
-    def __init__(self, inputs: int, outputs: int, hidden: Sequence[int], activation: str) -> None:
+    The last inputs may be numbers of categories, of columns of K₁, K₂, … of them: 1 to K_j, and 0 for one that is not
+    known. A category has an effect of its own on each output, and a vector that is an input of the network::
+
+        f(x, c) = linear(x) + Σ_j effects[c_j] + network(x, embedding[c_1], embedding[c_2], …)
+
+    Effect and vector of what is not known are zero, the mean of all under the usual priors.
+    """
+
+    before: Tensor
+
+    def __init__(
+        self, inputs: int, outputs: int, hidden: Sequence[int], activation: str, categories: Sequence[int] = ()
+    ) -> None:
         super().__init__()
-        self.linear = nn.Linear(inputs, outputs)
-        self.network = mlp(inputs, outputs, hidden, activation)
+        self.coded = len(categories)
+        numbers = inputs - self.coded
+        self.linear = nn.Linear(max(numbers, 1), outputs)  # of no numbers at all there is a zero
+        self.network: nn.Module = mlp(max(numbers, 1) + WIDTH * self.coded, outputs, hidden, activation)
+        if self.coded:
+            self.register_buffer("before", torch.tensor([sum(categories[:j]) for j in range(self.coded)]))
+            self.effects = Vectors(sum(categories), outputs)
+            self.network = Embedded(Vectors(sum(categories), WIDTH), self.network)
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs that are numbers [B, H], and the rows [B, columns] that the others have among all categories."""
+        x = x.flatten(1)
+        if not self.coded:
+            return x, x.new_zeros(len(x), 0, dtype=torch.long)
+        numbers, codes = x[:, : x.shape[1] - self.coded], x[:, x.shape[1] - self.coded :].long()
+        if not numbers.shape[1]:
+            numbers = x.new_zeros(len(x), 1)
+        return numbers, torch.where(codes > 0, codes + self.before, 0)
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs of both paths, added up."""
-        return self.linear(x.flatten(1)) + self.network(x)
+        numbers, rows = self.parts(x)
+        if not self.coded:
+            return self.linear(numbers) + self.network(numbers)
+        return self.linear(numbers) + self.effects(rows).sum(1) + self.network(numbers, rows)
 
 
-def tabular(inputs: int, outputs: int, hidden: Sequence[int] = (64, 64), activation: str = "relu") -> Tabular:
+class Embedded(nn.Module):
+    """A network of numbers and of the vectors of categories."""
+
+    def __init__(self, embedding: Vectors, layers: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.layers = embedding, layers
+
+    def forward(self, numbers: Tensor, rows: Tensor) -> Tensor:
+        """Outputs at ``numbers`` [B, H] and the ``rows`` [B, columns] of the vectors."""
+        outputs: Tensor = self.layers(torch.cat([numbers, self.embedding(rows).flatten(1)], 1))
+        return outputs
+
+
+class Vectors(nn.Embedding):
+    """A vector for each of ``count`` categories, from 1 on; that of number 0 is zero, and the others start near it."""
+
+    def __init__(self, count: int, width: int) -> None:
+        super().__init__(1 + count, width, padding_idx=0)
+
+    def reset_parameters(self) -> None:
+        """Draw the vectors anew."""
+        nn.init.normal_(self.weight, std=0.1)
+        self._fill_padding_idx_with_zero()
+
+
+def tabular(
+    inputs: int,
+    outputs: int,
+    hidden: Sequence[int] = (64, 64),
+    activation: str = "relu",
+    categories: Sequence[int] = (),
+) -> Tabular:
     """A network for tables, with a linear path around it: `br.methods.Auto` also tries that path alone.
+
+    ``categories``: how many there are in each of the last inputs, which are then numbers of categories: see `Tabular`.
 
     >>> [name for name, _ in tabular(8, 1).named_children()]
     ['linear', 'network']
+    >>> network = tabular(3, 1, categories=[300, 40])
+    >>> network.effects, network(torch.tensor([[0.5, 300.0, 40.0], [0.5, 1.0, 0.0]])).shape
+    (Vectors(341, 1, padding_idx=0), torch.Size([2, 1]))
     """
-    network = Tabular(_positive("inputs", inputs), _positive("outputs", outputs), hidden, activation)
-    return network
+    for count in categories:
+        _positive("categories", count)
+    if len(categories) > _positive("inputs", inputs):
+        raise ValueError(f"categories must be of some of the {inputs} inputs, got {len(categories)}: {categories}")
+    return Tabular(inputs, _positive("outputs", outputs), hidden, activation, categories)
 
 
 def lenet5(channels: int, side: int, outputs: int) -> nn.Sequential:
