@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
@@ -19,6 +19,7 @@ from bayesrule.methods.base import Logs, Method, Needs, Plan, context
 from bayesrule.methods.candidates import Candidate
 from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.methods.teams import Team
+from bayesrule.models import Tabular
 from bayesrule.modules import Parameters
 from bayesrule.optim import Group
 from bayesrule.posteriors import Particles, Posterior, calibrate, match, most_probable, seats, stacked
@@ -326,6 +327,8 @@ class AutoLearner(GradientLearner):
     def _particles(self, several: Iterable[int], likelihood: Likelihood, **found: Any) -> Particles:
         whole = [(team, m) for team in self.teams for m in range(team.count)]
         networks = [team.whole(m) for team, m in (whole[index] for index in several)]
+        if isinstance(self.task.model, Tabular):
+            _meet_strangers(networks, self.task.model.categories)
         return Particles(networks, context(self.task, likelihood, **found))
 
 
@@ -341,6 +344,21 @@ def _teams(task: Task, candidates: list[Candidate] | None, folds: int, noise: No
     if full:
         teams.append(Team(task, full, folds, noise))
     return teams
+
+
+def _meet_strangers(networks: list[Parameters], categories: Sequence[int]) -> None:
+    """Let each network take a category that it does not know for one that it knows, drawn at random, in place.
+
+    What a new category may be like is told by how the known ones differ; the mean of them would be too sure of itself.
+    """
+    generator = torch.Generator().manual_seed(0)
+    stranger = 0
+    for count in categories:
+        for network in networks:
+            like = stranger + 1 + int(torch.randint(count, (), generator=generator))
+            for name in (f"{EFFECTS}.weight", f"{EMBEDDING}.weight"):
+                network[name][stranger] = network[name][like]
+        stranger += 1 + count
 
 
 def _does_without(candidate: Candidate, child: str) -> bool:

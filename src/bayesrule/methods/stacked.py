@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayesrule.data import Inputs
-from bayesrule.models import Embedded, Tabular
+from bayesrule.models import Embedded, Tabular, learnt_where
 from bayesrule.modules import Parameters
 
 # Layers that do the same to every number, whatever the shape; those of dropout do nothing in eval mode.
@@ -75,16 +75,16 @@ def _tabular(module: Tabular, x: Tensor) -> Layers | None:
         return None
 
     def forward(weights: Parameters, x: Tensor) -> Tensor:
-        numbers, rows = module.parts(x)
+        numbers, rows, known = module.parts(x)
         inputs = _for_all(weights, numbers)
         total = linear(weights, inputs)
-        if module.coded:
-            total = total + _vectors(weights["effects.weight"], rows).sum(2)
+        if module.categories:
+            total = total + learnt_where(known, _vectors(weights["effects.weight"], rows)).sum(2)
         if network is None:
             return total
-        if module.coded:
-            vectors = _vectors(weights["network.embedding.weight"], rows).flatten(2)
-            inputs = torch.cat([inputs, vectors.mT], 1)
+        if module.categories:
+            vectors = learnt_where(known, _vectors(weights["network.embedding.weight"], rows))
+            inputs = torch.cat([inputs, vectors.flatten(2).mT], 1)
         return total + network(weights, inputs)
 
     return forward
@@ -96,11 +96,10 @@ def _for_all(weights: Parameters, x: Tensor) -> Tensor:
 
 
 def _vectors(tables: Tensor, rows: Tensor) -> Tensor:
-    """Vectors [C, B, columns, width] of the rows [B, columns] of each of C tables; those of row 0 have no gradient."""
+    """Vectors [C, B, columns, width] of the rows [B, columns] of each of C tables."""
     count, size, width = tables.shape
     first = size * torch.arange(count, device=rows.device)
-    found = F.embedding(rows + first[:, None, None], tables.reshape(-1, width))
-    return torch.where((rows > 0)[:, :, None], found, found.detach())
+    return F.embedding(rows + first[:, None, None], tables.reshape(-1, width))
 
 
 def _chained(module: nn.Module, prefix: str, x: Tensor) -> Layers | None:

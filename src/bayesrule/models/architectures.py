@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +51,7 @@ def mlp(
         raise ValueError(f"dropout must be a probability, at least 0 and below 1, got {dropout}")
     _check_memory([*widths, _positive("outputs", outputs)])
     layers: list[nn.Module] = [nn.Flatten()]
-    for a, b in pairwise(widths):
+    for a, b in itertools.pairwise(widths):
         layers += [nn.Linear(a, b), ACTIVATIONS[activation]()]
         if dropout:
             layers.append(nn.Dropout(dropout))
@@ -66,40 +66,50 @@ class Tabular(nn.Module):
 
         f(x, c) = linear(x) + Σ_j effects[c_j] + network(x, embedding[c_1], embedding[c_2], …)
 
-    Effect and vector of what is not known are zero, the mean of all under the usual priors.
+    Effect and vector of what is not known start at zero, the mean of the others under the usual priors, and are not
+    learnt: examples without a category tell nothing of a new one.
     """
 
-    before: Tensor
+    before: Tensor  # how many rows of `effects` and `embedding` belong to columns on the left
 
     def __init__(
         self, inputs: int, outputs: int, hidden: Sequence[int], activation: str, categories: Sequence[int] = ()
     ) -> None:
         super().__init__()
-        self.coded = len(categories)
-        numbers = inputs - self.coded
-        self.linear = nn.Linear(max(numbers, 1), outputs)  # of no numbers at all there is a zero
-        self.network: nn.Module = mlp(max(numbers, 1) + WIDTH * self.coded, outputs, hidden, activation)
-        if self.coded:
-            self.register_buffer("before", torch.tensor([sum(categories[:j]) for j in range(self.coded)]))
-            self.effects = Vectors(sum(categories), outputs)
-            self.network = Embedded(Vectors(sum(categories), WIDTH), self.network)
+        self.categories = tuple(categories)
+        numbers = max(inputs - len(categories), 1)  # if there are none, a zero
+        self.linear = nn.Linear(numbers, outputs)
+        self.network: nn.Module = mlp(numbers + WIDTH * len(categories), outputs, hidden, activation)
+        if categories:
+            sizes = [1 + count for count in categories]
+            self.register_buffer("before", torch.tensor([0, *itertools.accumulate(sizes)][:-1]))
+            self.effects = Vectors(sizes, outputs)
+            self.network = Embedded(Vectors(sizes, WIDTH), self.network)
 
-    def parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs that are numbers [B, H], and the rows [B, columns] that the others have among all categories."""
-        x = x.flatten(1)
-        if not self.coded:
-            return x, x.new_zeros(len(x), 0, dtype=torch.long)
-        numbers, codes = x[:, : x.shape[1] - self.coded], x[:, x.shape[1] - self.coded :].long()
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs that are numbers [B, H], the rows [B, columns] that categories have in `effects`, and which are known.
+
+        >>> tabular(3, 1, categories=[300, 40]).parts(torch.tensor([[0.5, 300.0, 40.0], [0.5, 1.0, 0.0]]))[1:]
+        (tensor([[300, 341],
+                [  1, 301]]), tensor([[ True,  True],
+                [ True, False]]))
+        """
+        x, coded = x.flatten(1), len(self.categories)
+        if not coded:
+            none = x.new_zeros(len(x), 0, dtype=torch.long)
+            return x, none, none.bool()
+        numbers, codes = x[:, :-coded], x[:, -coded:].long()
         if not numbers.shape[1]:
             numbers = x.new_zeros(len(x), 1)
-        return numbers, torch.where(codes > 0, codes + self.before, 0)
+        return numbers, codes + self.before, codes > 0
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs of both paths, added up."""
-        numbers, rows = self.parts(x)
-        if not self.coded:
+        numbers, rows, known = self.parts(x)
+        if not self.categories:
             return self.linear(numbers) + self.network(numbers)
-        return self.linear(numbers) + self.effects(rows).sum(1) + self.network(numbers, rows)
+        effects = learnt_where(known, self.effects(rows)).sum(1)
+        return self.linear(numbers) + effects + self.network(numbers, rows, known)
 
 
 class Embedded(nn.Module):
@@ -109,22 +119,30 @@ class Embedded(nn.Module):
         super().__init__()
         self.embedding, self.layers = embedding, layers
 
-    def forward(self, numbers: Tensor, rows: Tensor) -> Tensor:
-        """Outputs at ``numbers`` [B, H] and the ``rows`` [B, columns] of the vectors."""
-        outputs: Tensor = self.layers(torch.cat([numbers, self.embedding(rows).flatten(1)], 1))
+    def forward(self, numbers: Tensor, rows: Tensor, known: Tensor) -> Tensor:
+        """Outputs at ``numbers`` [B, H] and the ``rows`` [B, columns] of the vectors, learnt where ``known``."""
+        vectors = learnt_where(known, self.embedding(rows)).flatten(1)
+        outputs: Tensor = self.layers(torch.cat([numbers, vectors], 1))
         return outputs
 
 
 class Vectors(nn.Embedding):
-    """A vector for each of ``count`` categories, from 1 on; that of number 0 is zero, and the others start near it."""
+    """A vector for each category of several columns, which start near zero; the first of a column is zero."""
 
-    def __init__(self, count: int, width: int) -> None:
-        super().__init__(1 + count, width, padding_idx=0)
+    def __init__(self, sizes: Sequence[int], width: int) -> None:
+        self.first = [0, *itertools.accumulate(sizes)][:-1]
+        super().__init__(sum(sizes), width)
 
     def reset_parameters(self) -> None:
         """Draw the vectors anew."""
         nn.init.normal_(self.weight, std=0.1)
-        self._fill_padding_idx_with_zero()
+        with torch.no_grad():
+            self.weight[self.first] = 0.0
+
+
+def learnt_where(known: Tensor, vectors: Tensor) -> Tensor:
+    """Vectors [..., B, columns, width] through which gradients flow where ``known`` [B, columns]."""
+    return torch.where(known[:, :, None], vectors, vectors.detach())
 
 
 def tabular(
@@ -142,7 +160,7 @@ def tabular(
     ['linear', 'network']
     >>> network = tabular(3, 1, categories=[300, 40])
     >>> network.effects, network(torch.tensor([[0.5, 300.0, 40.0], [0.5, 1.0, 0.0]])).shape
-    (Vectors(341, 1, padding_idx=0), torch.Size([2, 1]))
+    (Vectors(342, 1), torch.Size([2, 1]))
     """
     for count in categories:
         _positive("categories", count)
@@ -301,7 +319,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 def _check_memory(widths: Sequence[int]) -> None:
     """Refuse a network that this machine cannot hold, before torch or the system does so in its own way."""
-    weights = sum((a + 1) * b for a, b in pairwise(widths))
+    weights = sum((a + 1) * b for a, b in itertools.pairwise(widths))
     memory = 2**63
     with suppress(AttributeError, ValueError, OSError):  # where nobody can tell
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
