@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bayesrule.data import Schema, load_table, read_table, standardize
 from bayesrule.data.cells import escaped, unescaped
 from bayesrule.data.columns import content_of
+from bayesrule.models import default_for
 
 rng = np.random.default_rng(0)
 
@@ -355,6 +356,31 @@ def test_at_most_100_categories():
     assert len(learnt(100).features) == 101
     assert learnt(101).features == ("x",)
     assert learnt(101).notes[1].startswith("column 'c' dropped: its 101 categories are more than 100; put rare ones")
+
+
+def test_many_categories_become_their_numbers_for_a_network_that_embeds_them(tmp_path):
+    texts = [f"c{i:03d}" for i in range(101)] * 3
+    frame = pd.DataFrame({"c": texts, "x": range(303), "y": rng.random(303)})
+    schema = Schema.learn(frame, "y", embed=True)
+    assert schema.names == schema.features == ("x", "c")
+    assert schema.categories == (101,)
+    assert "column 'c' has 101 categories: a vector is learnt for each" in schema.notes
+    again = Schema.from_json(json.loads(json.dumps(schema.to_json())))
+    assert again == schema
+    few = pd.DataFrame({"c": ["c000", "c100", "new", None], "x": 1.0})
+    assert again.inputs(few)[:, 1].tolist() == [1, 101, 0, 0]
+    assert again.unusual(few) == [(), (), ("c",), ()]
+    path = tmp_path / "t.csv"
+    frame.to_csv(path, index=False)
+    split, _ = load_table(path, "y", test=path, embed=True)  # all rows are trained on
+    assert split.categories == (101,)
+    assert default_for(split)["categories"] == [101]
+
+
+def test_schemas_of_older_files_are_one_hot():
+    old = {"target": "y", "kind": "reals", "columns": [{"name": "c", "categories": ["a", "b"]}], "classes": []}
+    schema = Schema.from_json(old | {"notes": []})
+    assert schema.inputs(pd.DataFrame({"c": ["b", None]})).tolist() == [[0, 1], [0, 0]]
 
 
 def test_a_schema_that_is_given_is_kept(tmp_path):

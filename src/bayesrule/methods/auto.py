@@ -121,9 +121,9 @@ class Auto(Method):
             for s in self.paretos:
                 found.append(Candidate(f"pareto {s:g}", off | dict.fromkeys(direct, s) | bias, "pareto"))
             return found
-        rest = dict.fromkeys(direct, 1.0) | bias
-        if f"{EMBEDDING}.weight" in by_rule:
-            rest |= {f"{EMBEDDING}.weight": 1.0}
+        rest = {f"{LINEAR}.weight": 1.0} | bias
+        if f"{EFFECTS}.weight" in by_rule:
+            rest |= {f"{EFFECTS}.weight": 0.3, f"{EMBEDDING}.weight": 1.0}
         inner = {name: d for name, d in by_rule.items() if name.startswith(f"{NETWORK}.") and name not in rest}
         for s in self.scales:
             found.append(Candidate(f"network {s:g}", rest | {name: s * d for name, d in inner.items()}))
