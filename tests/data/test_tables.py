@@ -358,23 +358,28 @@ def test_at_most_100_categories():
     assert learnt(101).notes[1].startswith("column 'c' dropped: its 101 categories are more than 100; put rare ones")
 
 
+def test_few_categories_are_one_hot_for_any_network():
+    frame = pd.DataFrame({"c": [f"c{i:02d}" for i in range(20)] * 3, "y": rng.random(60)})
+    assert len(Schema.learn(frame, "y", embed=True).features) == 20
+
+
 def test_many_categories_become_their_numbers_for_a_network_that_embeds_them(tmp_path):
-    texts = [f"c{i:03d}" for i in range(101)] * 3
-    frame = pd.DataFrame({"c": texts, "x": range(303), "y": rng.random(303)})
+    texts = [f"c{i:02d}" for i in range(21)] * 3
+    frame = pd.DataFrame({"c": texts, "x": range(63), "y": rng.random(63)})
     schema = Schema.learn(frame, "y", embed=True)
     assert schema.names == schema.features == ("x", "c")
-    assert schema.categories == (101,)
-    assert "column 'c' has 101 categories: a vector is learnt for each" in schema.notes
+    assert schema.categories == (21,)
+    assert "column 'c' has 21 categories: a vector is learnt for each" in schema.notes
     again = Schema.from_json(json.loads(json.dumps(schema.to_json())))
     assert again == schema
-    few = pd.DataFrame({"c": ["c000", "c100", "new", None], "x": 1.0})
-    assert again.inputs(few)[:, 1].tolist() == [1, 101, 0, 0]
+    few = pd.DataFrame({"c": ["c00", "c20", "new", None], "x": 1.0})
+    assert again.inputs(few)[:, 1].tolist() == [1, 21, 0, 0]
     assert again.unusual(few) == [(), (), ("c",), ()]
     path = tmp_path / "t.csv"
     frame.to_csv(path, index=False)
     split, _ = load_table(path, "y", test=path, embed=True)  # all rows are trained on
-    assert split.categories == (101,)
-    assert default_for(split)["categories"] == [101]
+    assert split.categories == (21,)
+    assert default_for(split)["categories"] == [21]
 
 
 def test_schemas_of_older_files_are_one_hot():

@@ -21,7 +21,9 @@ LINE = "line"
 MOST_CATEGORIES = 50
 """More different texts than this are an id, unless there are two rows for each."""
 MOST_INPUTS = 100
-"""A column becomes no more inputs than this; of more categories a column is one input, the number of its category."""
+"""A column becomes no more inputs than this."""
+MOST_ONE_HOT = 20
+"""A column of more categories becomes their numbers, where the network has a vector for each."""
 LEAST_IDS = 10
 """Fewer texts than this may all differ by chance."""
 ANSWERS = (("no", "yes"), ("false", "true"), ("n", "y"), ("f", "t"))
@@ -177,7 +179,7 @@ def _small(column: pd.Series[Any]) -> NDArray[np.object_]:
 
 
 def learn_column(column: pd.Series[Any], embed: bool = False) -> Column | str:
-    """The recipe of a column, or why it is dropped; ``embed``: many categories may be one input, their number."""
+    """The recipe of a column, or why it is dropped; ``embed``: categories may become their numbers."""
     missing, name, content = bool(column.isna().any()), str(column.name), content_of(column)
     if column.isna().all():
         return "it is empty"
@@ -202,7 +204,7 @@ def learn_column(column: pd.Series[Any], embed: bool = False) -> Column | str:
     rows = int(column.notna().sum())
     if (len(categories) > MOST_CATEGORIES and len(categories) > rows / 2) or len(categories) == rows >= LEAST_IDS:
         return f"its {len(categories)} different values in {len(column)} rows look like an id"
-    if len(categories) > MOST_INPUTS and embed:
+    if embed and len(categories) > MOST_ONE_HOT:
         return CategoryColumn(name, categories, one_hot=False)
     if len(categories) > MOST_INPUTS:
         return f"its {len(categories)} categories are more than {MOST_INPUTS}; put rare ones together to keep it"

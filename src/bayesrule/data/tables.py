@@ -12,11 +12,12 @@ dates        days, and sine and cosine of the time of the year, of the week and,
 anything     one 0/1 column for each category seen in training, in sorted order; all 0 for unseen or missing
 ============ =================================================================================================
 
-A column of more than 100 categories is dropped or, if the network is to `embed` it, the number of its category, from 1
-on in sorted order; 0 for unseen or missing. Such inputs are the last ones. Constant and empty columns, lengths of time
-and ids are dropped, and ``notes`` says so. Ids are texts that all differ, or are more than 50 and more than one for
-every two rows; and whole numbers that all differ, if the column has no name or one like ``id`` or ``customer_id``. The
-target is
+If the network is to ``embed`` them, a column of more than 20 categories becomes the number of the category, from 1 on
+in sorted order; 0 for unseen or missing. Such inputs are the last ones. Otherwise a column of more than 100 is dropped.
+
+Constant and empty columns, lengths of time and ids are dropped, and ``notes`` says so. Ids are texts that all differ,
+or are more than 50 and more than one for every two rows; and whole numbers that all differ, if the column has no name
+or one like ``id`` or ``customer_id``. The target is
 
 - classes, if it holds anything but numbers, or yes/no;
 - classes, if it holds whole numbers: just two different ones, or at most 20 and at most 5 % of the number of rows;
@@ -104,7 +105,7 @@ class Schema:
         """The schema of a table of training rows; the columns ``without`` are no inputs.
 
         ``first``: the rows that say how columns become inputs, where only some may; all rows say what the target is.
-        ``embed``: the network has vectors for the categories of columns that have more than 100.
+        ``embed``: the network has vectors for the categories of columns that have more than 20.
         """
         frame, notes = known_rows(frame, target)
         kind, said = _kind(frame[target], kind)
@@ -245,8 +246,8 @@ def load_table(
         weights: A column that says how many times each training row counts; it is no input.
         calibration: How many of so many training rows are spared for calibration. Nothing is learnt from them but which
             classes there are.
-        embed: Whether columns of more than 100 categories become their numbers, ``split.categories``, for a network
-            that has a vector for each: `br.models.tabular`. They are dropped otherwise.
+        embed: Whether columns of more than 20 categories become their numbers, ``split.categories``, for a network that
+            has a vector for each: `br.models.tabular`.
     """
     table = open_table(path, sep)
     frame, holes = known_rows(table.frame, target)
