@@ -22,7 +22,7 @@ MOST_CATEGORIES = 50
 """More different texts than this are an id, unless there are two rows for each."""
 MOST_INPUTS = 100
 """A column becomes no more inputs than this."""
-MOST_ONE_HOT = 20
+MOST_ONE_HOT = 10
 """A column of more categories becomes their numbers, where the network has a vector for each."""
 LEAST_IDS = 10
 """Fewer texts than this may all differ by chance."""

@@ -12,7 +12,7 @@ dates        days, and sine and cosine of the time of the year, of the week and,
 anything     one 0/1 column for each category seen in training, in sorted order; all 0 for unseen or missing
 ============ =================================================================================================
 
-If the network is to ``embed`` them, a column of more than 20 categories becomes the number of the category, from 1 on
+If the network is to ``embed`` them, a column of more than 10 categories becomes the number of the category, from 1 on
 in sorted order; 0 for unseen or missing. Such inputs are the last ones. Otherwise a column of more than 100 is dropped.
 
 Constant and empty columns, lengths of time and ids are dropped, and ``notes`` says so. Ids are texts that all differ,
@@ -105,7 +105,7 @@ class Schema:
         """The schema of a table of training rows; the columns ``without`` are no inputs.
 
         ``first``: the rows that say how columns become inputs, where only some may; all rows say what the target is.
-        ``embed``: the network has vectors for the categories of columns that have more than 20.
+        ``embed``: the network has vectors for the categories of columns that have more than 10.
         """
         frame, notes = known_rows(frame, target)
         kind, said = _kind(frame[target], kind)
@@ -246,7 +246,7 @@ def load_table(
         weights: A column that says how many times each training row counts; it is no input.
         calibration: How many of so many training rows are spared for calibration. Nothing is learnt from them but which
             classes there are.
-        embed: Whether columns of more than 20 categories become their numbers, ``split.categories``, for a network that
+        embed: Whether columns of more than 10 categories become their numbers, ``split.categories``, for a network that
             has a vector for each: `br.models.tabular`.
     """
     table = open_table(path, sep)
