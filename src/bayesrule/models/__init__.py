@@ -10,12 +10,14 @@ from bayesrule.models.architectures import (
     Embedded,
     MeanFieldNet,
     Tabular,
+    UNet,
     dropout_cnn,
     learnt_where,
     lenet5,
     mlp,
     resnet,
     tabular,
+    unet,
 )
 from bayesrule.models.devices import choose_device
 from bayesrule.models.heads import MultiHead
@@ -29,6 +31,7 @@ __all__ = [
     "MultiHead",
     "Spec",
     "Tabular",
+    "UNet",
     "build",
     "choose_device",
     "default_for",
@@ -38,4 +41,5 @@ __all__ = [
     "mlp",
     "resnet",
     "tabular",
+    "unet",
 ]
