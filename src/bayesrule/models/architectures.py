@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -52,7 +52,7 @@ def mlp(
         raise ValueError(f"dropout must be a probability, at least 0 and below 1, got {dropout}")
     _check_memory([*widths, _positive("outputs", outputs)])
     layers: list[nn.Module] = [nn.Flatten()]
-    for a, b in itertools.pairwise(widths):
+    for a, b in pairwise(widths):
         layers += [nn.Linear(a, b), ACTIVATIONS[activation]()]
         if dropout:
             layers.append(nn.Dropout(dropout))
@@ -83,7 +83,7 @@ class Tabular(nn.Module):
         self.network: nn.Module = mlp(numbers + WIDTH * len(categories), outputs, hidden, activation)
         if categories:
             sizes = [1 + count for count in categories]
-            self.register_buffer("before", torch.tensor([0, *itertools.accumulate(sizes)][:-1]))
+            self.register_buffer("before", torch.tensor([0, *accumulate(sizes)][:-1]))
             self.effects = Vectors(sizes, outputs)
             self.network = Embedded(Vectors(sizes, WIDTH), self.network)
 
@@ -131,7 +131,7 @@ class Vectors(nn.Embedding):
     """A vector for each category of several columns, which start near zero; the first of a column is zero."""
 
     def __init__(self, sizes: Sequence[int], width: int) -> None:
-        self.first = [0, *itertools.accumulate(sizes)][:-1]
+        self.first = [0, *accumulate(sizes)][:-1]
         super().__init__(sum(sizes), width)
 
     def reset_parameters(self) -> None:
@@ -373,7 +373,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 def _check_memory(widths: Sequence[int]) -> None:
     """Refuse a network that this machine cannot hold, before torch or the system does so in its own way."""
-    weights = sum((a + 1) * b for a, b in itertools.pairwise(widths))
+    weights = sum((a + 1) * b for a, b in pairwise(widths))
     memory = 2**63
     with suppress(AttributeError, ValueError, OSError):  # where nobody can tell
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
