@@ -125,7 +125,7 @@ class Run:
         callbacks = [] if asked.early_stopping is None else [EarlyStopping(asked.early_stopping)]
         chosen = likelihoods.choose(asked.likelihood or likelihoods.usual(self.kind))
         if not split.image_shape:  # pixels are in [0, 1] already
-            data = chosen.standardized(data)
+            data = chosen.standardized(data, codes=len(split.categories))
         with threads(asked.threads):
             if method is None and folder is not None and not _fresh(folder):
                 return resume(folder, network, data, callbacks=callbacks, progress=True)
@@ -265,6 +265,7 @@ def _spec(settings: RunSettings, split: Split) -> Spec:
     spec = default_for(split, settings.likelihood)
     if settings.hidden is None:
         return spec
-    inputs = prod(split.train[0].shape[1:])
-    name = "mlp" if split.image_shape else "tabular"
-    return {"name": name, "inputs": inputs, "outputs": spec["outputs"], "hidden": list(settings.hidden)}
+    if split.image_shape:
+        inputs = prod(split.train[0].shape[1:])
+        spec = {"name": "mlp", "inputs": inputs, "outputs": spec["outputs"]}
+    return spec | {"hidden": list(settings.hidden)}

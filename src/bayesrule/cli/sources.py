@@ -131,6 +131,7 @@ def _table(settings: RunSettings, schema: Schema | None) -> Source:
         without=without,
         weights=settings.weights,
         calibration=None if settings.guarantee is None else partial(calibration_rows, settings.guarantee),
+        embed=True,
     )
     return Source(*loaded, fingerprint(settings.data))
 

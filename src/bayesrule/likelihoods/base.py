@@ -64,9 +64,9 @@ class Likelihood(Named, ABC):
         """Whether targets may be standardised: nothing of the likelihood is given in units of y."""
         return False
 
-    def standardized(self, train: Any) -> Arrays:
+    def standardized(self, train: Any, codes: int = 0) -> Arrays:
         """Data with standardised inputs, and targets if they `rescales_targets`: `bayesrule.data.standardize`."""
-        return standardize(train, targets="auto" if self.rescales_targets else "keep")
+        return standardize(train, "auto" if self.rescales_targets else "keep", codes)
 
     def unknowns(self) -> dict[str, Tensor]:
         """What is learnt with the weights, as unconstrained tensors."""

@@ -206,7 +206,7 @@ def grid(split: Split) -> Tensor | None:
     columns, points = 1, CURVE
     if split.kind == "classes":
         columns, points = 2, PLANE
-    if x.ndim != 2 or x.shape[1] != columns or split.image_shape is not None:
+    if x.ndim != 2 or x.shape[1] != columns or split.image_shape is not None or split.categories:
         return None
     parts = [x]
     if split.training is not None:

@@ -135,10 +135,11 @@ def _look(split: Split, schema: Schema | None) -> tuple[tuple[str, ...], Callabl
 def _cell(column: Column, values: Tensor) -> str:
     """A column of the table as it was before it was encoded in the first of ``values``."""
     if isinstance(column, CategoryColumn):
-        chosen = values[: len(column.categories)].tolist()
-        if 1.0 not in chosen:  # missing, or not seen in training
-            return "–"
-        return column.categories[chosen.index(1.0)]
+        code = int(values[0])
+        if column.one_hot:
+            chosen = [0.0, *values[: len(column.categories)].tolist()]
+            code = chosen.index(max(chosen))
+        return column.categories[code - 1] if code else "–"  # missing, or not seen in training
     if column.flag and values[1]:
         return "–"
     return f"{float(values[0]):.6g}"
