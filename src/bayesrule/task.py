@@ -30,7 +30,8 @@ class Task:
 
     ``prior`` is bound to the model, ``belief`` is the one that it was made of, and ``believed`` whether the user has
     said so, rather than left it open. ``autocast``: of forward passes. ``tempering``: what ``temperature`` is η of, if
-    it was asked for by name; a cold posterior's has tempered ``prior`` too.
+    it was asked for by name; a cold posterior's has tempered ``prior`` too. ``targets``: numbers of y of one example,
+    such as pixels, as which it counts in such a temperature.
     """
 
     model: nn.Module
@@ -42,6 +43,7 @@ class Task:
     belief: Prior | None = None
     believed: bool = False
     tempering: Temperature | None = None
+    targets: int = 1
 
     @classmethod
     def create(
@@ -97,7 +99,14 @@ class Task:
         untempered = cls(model, data, chosen, resolved, 1.0, autocast, belief, believed=prior is not None)
         if isinstance(asked, float):
             return replace(untempered, temperature=asked)
-        return replace(untempered, tempering=asked).with_data(data)
+        return replace(untempered, tempering=asked, targets=first[0].numel()).with_data(data)
+
+    @property
+    def tempered_as(self) -> str | None:
+        """What the temperature by name came to, in a sentence."""
+        if self.tempering is None:
+            return None
+        return self.tempering.says(self.model, self.targets * self.data.total)
 
     @property
     def weight(self) -> float:
@@ -171,7 +180,7 @@ class Task:
         if self.tempering is None:
             return replace(self, data=data)
         assert self.belief is not None
-        temperature = self.tempering.resolve(self.model, data.total)
+        temperature = self.tempering.resolve(self.model, self.targets * data.total)
         prior = self.tempering.tempered(self.belief.resolve(self.model), temperature)
         return replace(self, data=data, temperature=temperature, prior=prior)
 

@@ -9,6 +9,8 @@ by the size of the network:
 | ``Cold(0.1)`` | (L·p(w))^{10} |
 | ``Cold()`` | (L·p(w))^{1/T}, T = examples/parameters, at most 1 |
 | ``Balanced(0.1)`` | L^{1/η}·p(w), η = 0.1·examples/parameters |
+
+An example that has several targets, such as a picture whose pixels are labelled, counts as so many.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bayesrule.evaluate import score
-from bayesrule.evaluate.null import calibration_null
-from bayesrule.evaluate.weighted import calibration_error
+from bayesrule.evaluate.null import calibration_null, confidences
+from bayesrule.evaluate.weighted import calibration_error, calibration_gaps
 from bayesrule.predictions import Binary, Classes, Reals
 
 
@@ -26,7 +26,8 @@ def drawn_errors(confidence, count):
     g, ones = generator(7), torch.ones(1, len(confidence), dtype=torch.float64)
     errors = []
     for _ in range(count):
-        errors.append(float(calibration_error(confidence, torch.bernoulli(confidence, generator=g), 15)(ones)))
+        correct = torch.bernoulli(confidence, generator=g)
+        errors.append(float(calibration_error(calibration_gaps(confidence, correct, 15))(ones)))
     return torch.tensor(errors, dtype=torch.float64)
 
 
@@ -34,7 +35,7 @@ def drawn_errors(confidence, count):
 def test_the_null_is_the_law_of_the_error_under_calibration(power):
     """Mean within 4 standard errors of both; the share above the 95 % quantile is 5 ± 2.5 %, 4 deviations of each."""
     confidence = 0.1 + 0.9 * torch.rand(359, generator=generator(), dtype=torch.float64) ** power
-    null = calibration_null(confidence, 15, 2000, generator(1))
+    null = calibration_null(confidences(confidence, 15), 2000, generator(1))
     errors = drawn_errors(confidence, 2000)
     assert abs(null.mean - errors.mean()) <= 4 * errors.std() * (2 / 2000) ** 0.5
     assert 0.025 <= (errors > null.upper).double().mean() <= 0.075
@@ -42,8 +43,8 @@ def test_the_null_is_the_law_of_the_error_under_calibration(power):
 
 def test_few_examples_have_a_large_null_and_many_a_small_one():
     few, many = (torch.linspace(0.1, 1, n, dtype=torch.float64) for n in (359, 359_000))
-    assert calibration_null(few, 15, 1000, generator()).mean == pytest.approx(0.065, abs=0.004)
-    assert calibration_null(many, 15, 1000, generator()).mean < 0.003
+    assert calibration_null(confidences(few, 15), 1000, generator()).mean == pytest.approx(0.065, abs=0.004)
+    assert calibration_null(confidences(many, 15), 1000, generator()).mean < 0.003
 
 
 def test_scores_of_classes_show_their_calibration_error_with_its_null():

@@ -14,7 +14,7 @@ from bayesrule.experiments import EXPERIMENTS, Setting, book, findings, png, tri
 from bayesrule.experiments.book import and_perceptron, initial_sigma, noise_confidence, path_derivative
 from bayesrule.experiments.book.logistic import LogisticRegression, Normal, probability
 from bayesrule.experiments.gaussian import sigma_pull
-from bayesrule.methods import BBB
+from bayesrule.methods import BBB, MAP, Ensemble
 
 NAMES = ("and-perceptron", "initial-sigma", "kl-weights", "noise-confidence", "path-derivative", "sigma-pull")
 
@@ -27,6 +27,7 @@ def short(monkeypatch):
     monkeypatch.setattr(trials, "SAMPLES", 4)
     monkeypatch.setattr(noise_confidence, "LENGTHS", {False: ("digits", 2)})
     monkeypatch.setattr(noise_confidence, "NOISES", 50)
+    monkeypatch.setattr(noise_confidence, "OTHERS", {"map": MAP(), "ensemble": Ensemble(members=2)})
     monkeypatch.setattr(noise_confidence, "SAMPLES", 4)
     monkeypatch.setattr(initial_sigma, "STARTS", (-2, -10, -12))
     monkeypatch.setattr(path_derivative, "DISTANCES", (0.0, 1.0))

@@ -5,14 +5,15 @@ import torch
 from torch import nn
 
 from bayesrule.data import Split, load_set
-from bayesrule.models import ACTIVATIONS, build, choose_device, default_for, dropout_cnn, lenet5, mlp, resnet
+from bayesrule.models import ACTIVATIONS, build, choose_device, default_for, dropout_cnn, lenet5, mlp, resnet, unet
 
 MLP = {"name": "mlp", "inputs": 4, "outputs": 2, "hidden": [8], "activation": "tanh", "dropout": 0.1}
 RESNET = {"name": "resnet", "channels": 1, "outputs": 10, "blocks": 1, "width": 4}
+UNET = {"name": "unet", "channels": 1, "outputs": 3, "width": 4, "levels": 2}
 LENET = {"name": "lenet5", "channels": 1, "side": 28, "outputs": 10}
 
 
-@pytest.mark.parametrize("spec", [MLP, LENET, RESNET])
+@pytest.mark.parametrize("spec", [MLP, LENET, RESNET, UNET])
 def test_build_is_a_function_of_the_seed(spec):
     torch.manual_seed(3)
     before = torch.get_rng_state()
@@ -60,6 +61,16 @@ def test_dropout_cnn():
     assert [m.p for m in net if isinstance(m, nn.Dropout | nn.Dropout2d)] == [0.3] * 3
 
 
+@pytest.mark.parametrize(("levels", "height", "width"), [(1, 5, 7), (2, 8, 12), (4, 16, 32)])
+def test_a_unet_has_outputs_for_each_pixel(levels, height, width):
+    assert unet(2, 3, width=2, levels=levels)(torch.randn(2, 2, height, width)).shape == (2, 3, height, width)
+
+
+def test_a_unet_refuses_pictures_that_cannot_be_halved():
+    with pytest.raises(ValueError, match="multiples of 4 for 3 levels, got 16 x 18: pad or crop"):
+        unet(1, 3)(torch.zeros(1, 1, 16, 18))
+
+
 @pytest.mark.parametrize(("blocks", "side"), [(1, 8), (3, 32)])
 def test_residual_networks(blocks, side):
     net = resnet(3, 10, blocks, width=4)
@@ -73,7 +84,7 @@ def test_residual_networks(blocks, side):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({}, r"spec must have a 'name', one of mlp, lenet5, resnet, tabular, mean-field, dropout-cnn, got \{\}"),
+        ({}, r"spec must have a 'name', one of mlp, lenet5, resnet, tabular, mean-field, dropout-cnn, unet, got \{\}"),
         ({"name": "lenet"}, "unknown model 'lenet': did you mean 'lenet5'"),
         ({**MLP, "widths": 1}, "unknown setting of mlp 'widths'"),
         ({"name": "lenet5", "side": 28}, "spec of lenet5 must have channels, outputs"),

@@ -132,6 +132,18 @@ def test_weights_of_examples_count_for_balanced():
     assert task.temperature == 60 / 4
 
 
+def test_each_target_of_an_example_counts():
+    """A picture whose pixels are labelled is as many examples as it has pixels, and no cold posterior is needed."""
+    x, y = torch.randn(5, 1, 4, 4), torch.zeros(5, 4, 4, dtype=torch.long)
+    network = nn.Conv2d(1, 2, 3, padding=1)
+    assert br.Task.create(network, (x, y), temperature=br.Balanced()).temperature == 5 * 16 / 20
+    assert br.Task.create(network, (x, y), temperature=br.Cold()).temperature == 1
+    one = br.Task.create(
+        nn.Sequential(network, nn.AdaptiveAvgPool2d(1), nn.Flatten()), (x, y[:, 0, 0]), temperature="cold"
+    )
+    assert one.temperature == 5 / 20
+
+
 @pytest.mark.parametrize("temperature", [br.Balanced(2.0), br.Balanced(3.0, count="neurons")])
 def test_a_balanced_fit_is_one_at_its_number(temperature):
     eta = temperature.resolve(mlp(), len(X))

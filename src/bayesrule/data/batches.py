@@ -119,12 +119,20 @@ class Data(ABC):
 
     def raw(self) -> Batch:
         """Every example in one batch, in the user's units."""
-        x, y = self.all()
+        x, y = self._unscaled(self.all())
+        return Batch(x, y, self.weight)
+
+    def raw_batches(self, batch_size: int) -> Iterator[Batch]:
+        """Every example once, in the data's own order and the user's units."""
+        return (self._unscaled(batch) for batch in self.ordered(batch_size))
+
+    def _unscaled(self, batch: Batch) -> Batch:
+        x, y = batch.x, batch.y
         if self.scaling.inputs is not None:
             x = inputs.each(self.scaling.inputs.inverse, x)
         if self.scaling.targets is not None:
             y = self.scaling.targets.inverse(y)
-        return Batch(x, y, self.weight)
+        return Batch(x, y, batch.weight)
 
     @abstractmethod
     def fingerprint(self) -> str:

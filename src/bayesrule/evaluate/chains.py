@@ -96,7 +96,7 @@ def chains(posterior: Posterior, x: Any, y: Any = None) -> Mixing:
 
     >>> import bayesrule as br
     >>> x = torch.linspace(-1, 1, 20)[:, None]
-    >>> method = br.methods.HMC(chains=2, draws=50, warm_up=50, training=20)
+    >>> method = br.methods.HMC(chains=2, draws=100, warm_up=100, training=20)
     >>> known = br.likelihoods.Gaussian(0.3)
     >>> posterior = br.fit(torch.nn.Linear(1, 1), (x, x[:, 0]), method, known, prior=1.0)
     >>> found = chains(posterior, x)

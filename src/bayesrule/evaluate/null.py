@@ -18,27 +18,36 @@ class Null(NamedTuple):
     upper: float
 
 
-def calibration_null(confidence: Tensor, bins: int, simulations: int, generator: torch.Generator) -> Null:
-    """The expected calibration error of labels drawn from the prediction, ``correct_i ~ Bernoulli(confidence_i)``.
+def confidences(confidence: Tensor, bins: int) -> Tensor:
+    """How many labels there are in each part of a bin, and the sum of their confidences, ``[2, bins·PARTS]``.
 
-    Where trailing dimensions are pixels, each is drawn by itself, whatever its neighbours are.
-
-    >>> calibration_null(torch.full((100,), 0.8), 15, 2000, torch.Generator().manual_seed(0))
-    Null(mean=0.03..., upper=0.0...)
+    Those of several predictions add up.
     """
-    # All examples of one part of a bin are one binomial draw, so that a million pixels cost no more than a thousand.
-    # That adds (width of a part)² / 12 to the variance of an example, which is 1e-6.
     confidence = confidence.detach().double().cpu().flatten()
     edges = torch.linspace(0, 1, bins * PARTS + 1, dtype=torch.float64)[1:-1]
     part = torch.bucketize(confidence, edges)
     count = torch.bincount(part, minlength=bins * PARTS)
-    total = torch.bincount(part, confidence, minlength=bins * PARTS)
-    used = count > 0
-    count, total = count[used].double(), total[used]
+    return torch.stack([count.double(), torch.bincount(part, confidence, minlength=bins * PARTS)])
+
+
+def calibration_null(counted: Tensor, simulations: int, generator: torch.Generator) -> Null:
+    """The expected calibration error of labels drawn from the prediction, ``correct_i ~ Bernoulli(confidence_i)``.
+
+    ``counted``: its `confidences`. Where there are several labels for an example, such as pixels, each is drawn by
+    itself, whatever its neighbours are.
+
+    >>> calibration_null(confidences(torch.full((100,), 0.8), 15), 2000, torch.Generator().manual_seed(0))
+    Null(mean=0.03..., upper=0.0...)
+    """
+    # All labels of one part of a bin are one binomial draw, so that a million pixels cost no more than a thousand.
+    # That adds (width of a part)² / 12 to the variance of a label, which is 1e-6.
+    bins = counted.shape[1] // PARTS
+    used = counted[0] > 0
+    count, total = counted[:, used]
     correct = torch.binomial(
         count.expand(simulations, -1), (total / count).clamp(0, 1).expand(simulations, -1), generator=generator
     )
     gaps = torch.zeros(simulations, bins, dtype=torch.float64)
     gaps.index_add_(1, torch.arange(bins).repeat_interleave(PARTS)[used], correct - total)
-    errors = gaps.abs().sum(1) / len(confidence)
+    errors = gaps.abs().sum(1) / count.sum()
     return Null(float(errors.mean()), float(errors.quantile(0.95)))

@@ -1,7 +1,8 @@
-"""Which scores each kind of prediction has."""
+"""Scores of predictions, in parts where many examples or pixels would not fit into memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -9,15 +10,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bayesrule.data import Data, as_data
+from bayesrule.data import Batch, Data, as_data
 from bayesrule.evaluate import weighted
+from bayesrule.evaluate.columns import Columns
 from bayesrule.evaluate.null import calibration_null
 from bayesrule.evaluate.scores import Scores, scored
-from bayesrule.evaluate.weighted import Statistic
-from bayesrule.predictions import Binary, Classes, Continuous, Counts, Prediction, tails
+from bayesrule.predictions import Prediction
 
-BINS = 15
-"""Bins of the calibration error."""
+ROOM = 2**26
+"""Numbers that the outputs of a prediction may take: more examples are predicted in parts."""
+OUTPUTS = 10
+"""Outputs for each target that are reckoned with, since a predictor does not say how many it has."""
 
 
 class Predictor(Protocol):
@@ -38,6 +41,9 @@ def evaluate(
 ) -> Scores:
     """Scores of a posterior on test data, each with a 95 % bootstrap interval over test examples.
 
+    Many examples, or pictures with a label for each pixel, are predicted in parts, each reduced to a few numbers for an
+    example, so that memory does not grow with networks × classes × pixels.
+
     Args:
         posterior: What predicts.
         test: Inputs and targets, as for training.
@@ -50,15 +56,22 @@ def evaluate(
     data = as_data(test)
     if data.weight is not None:
         raise ValueError("scores do not know weights of examples: give test=(X, y)")
-    x, y = data.raw()
-    prediction = posterior.predict(x, samples=samples, seed=seed)
+    found = [Columns.of(posterior.predict(x, samples=samples, seed=seed), y) for x, y in _parts(data, samples)]
     if ood is None:
-        return score(prediction, y, bootstrap=bootstrap, seed=seed)
+        return _scores(Columns.cat(found), None, bootstrap, seed)
     pair = isinstance(ood, tuple) and len(ood) == 2
     outside = ood
     if pair or isinstance(ood, Data | Dataset | DataLoader):  # its targets are of no use
         outside = as_data(ood).raw().x
-    return score(prediction, y, posterior.predict(outside, samples=samples, seed=seed), bootstrap=bootstrap, seed=seed)
+    prediction = posterior.predict(outside, samples=samples, seed=seed)
+    return _scores(Columns.cat(found), prediction, bootstrap, seed)
+
+
+def _parts(data: Data, samples: int) -> Iterator[Batch]:
+    """All examples in the user's units, so many at once that the outputs of all networks for them have room."""
+    targets = next(iter(data.ordered(1))).y[0].numel()
+    size = max(1, ROOM // (samples * OUTPUTS * targets))
+    return iter([data.raw()]) if data.n <= size else data.raw_batches(size)
 
 
 def score(
@@ -79,70 +92,19 @@ def score(
     """
     if not len(prediction):
         raise ValueError("prediction must have at least one example: got none; give evaluate a test set with rows")
-    y = prediction.target(y)
-    sizes = [len(prediction)]
-    table = _table(prediction, y)
+    return _scores(Columns.of(prediction, y), ood, bootstrap, seed)
+
+
+def _scores(found: Columns, ood: Prediction | None, bootstrap: int, seed: int) -> Scores:
+    sizes = [len(found)]
+    table = found.statistics()
     if ood is not None:
-        if type(ood) is not type(prediction) or not len(ood):
-            raise ValueError(f"ood must be a {type(prediction).__name__} of at least one example: got {ood}")
-        table["auroc_ood"] = weighted.separation(prediction.uncertainty, ood.uncertainty)
+        if type(ood) is not found.kind or not len(ood):
+            raise ValueError(f"ood must be a {found.kind.__name__} of at least one example: got {ood}")
+        table["auroc_ood"] = weighted.separation(found.uncertainty, ood.uncertainty)
         sizes.append(len(ood))
     scores = scored(table, sizes, bootstrap, seed)
-    if bootstrap and isinstance(prediction, Classes | Binary):
+    if bootstrap and found.counted is not None:
         generator = torch.Generator().manual_seed(seed)
-        return replace(scores, nulls={"ece": calibration_null(prediction.confidence, BINS, bootstrap, generator)})
+        return replace(scores, nulls={"ece": calibration_null(found.counted, bootstrap, generator)})
     return scores
-
-
-def _table(prediction: Prediction, y: Tensor) -> dict[str, Statistic]:
-    match prediction:
-        case Classes():
-            return _classes(prediction, y)
-        case Binary():
-            return _classes(prediction.classes, y)
-        case Continuous():
-            return _reals(prediction, y)
-        case Counts():
-            return _counts(prediction, y)
-    raise TypeError(f"prediction must be Classes, Binary, Reals or Counts: got {type(prediction).__name__}")
-
-
-def _classes(prediction: Classes, y: Tensor) -> dict[str, Statistic]:
-    correct, confidence = prediction.label == y, prediction.confidence
-    log_prob = prediction.log_prob(y)
-    # brier: Σ_c (p_c − [c = y])² = Σ_c p_c² − 2 p_y + 1
-    return {
-        "accuracy": weighted.mean(correct),
-        "nll": weighted.mean(-log_prob),
-        "brier": weighted.mean(prediction.probs.square().sum(1) - 2 * log_prob.exp() + 1),
-        "ece": weighted.calibration_error(confidence, correct, BINS),
-        "confidence": weighted.mean(confidence),
-        "entropy": weighted.mean(prediction.entropy),
-        "epistemic": weighted.mean(prediction.epistemic),
-        "aurc": weighted.risk_area(confidence, ~correct),
-    }
-
-
-def _reals(prediction: Continuous, y: Tensor) -> dict[str, Statistic]:
-    error, cdf = y - prediction.mean, prediction.cdf(y)
-    lower, upper = prediction.interval(0.9)
-    # y is in the central interval of a level if its cdf is between the tails: no quantiles are searched for.
-    covered = {level: (tails(level)[0] <= cdf) & (cdf <= tails(level)[1]) for level in (0.5, 0.9, 0.95)}
-    return {
-        "rmse": weighted.root(weighted.mean(error.square())),
-        "mae": weighted.mean(error.abs()),
-        "nll": weighted.mean(-prediction.log_prob(y)),
-        "crps": weighted.mean(prediction.crps(y)),
-        **{f"coverage_{100 * level:.0f}": weighted.mean(inside) for level, inside in covered.items()},
-        "width_90": weighted.mean(upper - lower),
-        "std": weighted.mean(prediction.std),
-    }
-
-
-def _counts(prediction: Counts, y: Tensor) -> dict[str, Statistic]:
-    lower, upper = prediction.interval(0.9)
-    return {
-        "rmse": weighted.root(weighted.mean((y - prediction.mean).square())),
-        "nll": weighted.mean(-prediction.log_prob(y)),
-        "coverage_90": weighted.mean((lower <= y) & (y <= upper)),
-    }

@@ -40,10 +40,14 @@ def root(statistic: Statistic) -> Statistic:
     return lambda weights: statistic(weights).sqrt()
 
 
-def calibration_error(confidence: Tensor, correct: Tensor, bins: int) -> Statistic:
-    """Expected calibration error: ``Σ_bins |Σ_i∈bin (confidence_i − correct_i)| / Σ_i 1``, over examples and pixels."""
+def calibration_gaps(confidence: Tensor, correct: Tensor, bins: int) -> Tensor:
+    """``Σ_i∈bin (confidence_i − correct_i)`` of each example, per label of it: ``[N, bins]``."""
     # By example, not by pixel: examples are what is resampled.
-    gaps = binned(confidence, confidence - correct.to(confidence), bins) / confidence[0].numel()
+    return binned(confidence, confidence - correct.to(confidence), bins) / confidence[0].numel()
+
+
+def calibration_error(gaps: Tensor) -> Statistic:
+    """Expected calibration error: ``Σ_bins |Σ_i∈bin (confidence_i − correct_i)| / Σ_i 1``, of `calibration_gaps`."""
 
     def statistic(weights: Tensor) -> Tensor:
         weights = weights[:, : len(gaps)]

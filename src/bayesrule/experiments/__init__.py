@@ -45,6 +45,7 @@ from bayesrule.experiments.mean_field import (
 from bayesrule.experiments.penalties import penalty_table, prior_gallery
 from bayesrule.experiments.principles import (
     bandit,
+    better_fit,
     dnn2gp_kernels,
     dnn2gp_regression,
     dnn2gp_tuning,
@@ -54,6 +55,7 @@ from bayesrule.experiments.principles import (
     leave_one_out,
     more_accurate_posterior,
     relevance,
+    segmentation,
     sequential_bayes,
     toy_lifelong,
 )
@@ -64,6 +66,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "adam-landscape": adam_landscape.run,
     "and-perceptron": and_perceptron.run,
     "bandit": bandit.run,
+    "better-fit": better_fit.run,
     "cold-posterior": cold_posterior.run,
     "collapse": collapse.run,
     "dnn2gp-kernels": dnn2gp_kernels.run,
@@ -88,6 +91,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "penalty-table": penalty_table.run,
     "prior-gallery": prior_gallery.run,
     "relevance": relevance.run,
+    "segmentation": segmentation.run,
     "sequential-bayes": sequential_bayes.run,
     "sgd-landscape": sgd_landscape.run,
     "sigma-pull": sigma_pull.run,

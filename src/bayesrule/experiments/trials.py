@@ -60,8 +60,8 @@ class Training:
 class Outcome:
     """What a training gave: test scores, the mean logs of each epoch, and why it broke off, if it did.
 
-    ``loss`` is the last epoch's nll + divergence; ``held``: the accuracy on what was kept apart; ``seen``: by
-    ``look``. One that broke off has chance's accuracy.
+    ``loss`` is the last epoch's nll + divergence, or the nll alone of a method that tells no divergence; ``held``: the
+    accuracy on what was kept apart; ``seen``: by ``look``. One that broke off has chance's accuracy.
     """
 
     what: str
@@ -133,8 +133,8 @@ def _trained(training: Training, data_dir: str | None) -> Outcome:
         accuracy=float(scores["accuracy"]),
         nll=float(scores["nll"]),
         ece=float(scores["ece"]),
-        loss=last["nll"] + last["penalty"],
-        divergence=last["penalty"],
+        loss=last["nll"] + last["penalty"] if "nll" in last else last["loss"],
+        divergence=last.get("penalty", math.nan),
         history=posterior.info["history"],
         held=held_accuracy,
         seen=seen,

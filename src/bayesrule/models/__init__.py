@@ -9,11 +9,13 @@ from bayesrule.models.architectures import (
     MODELS,
     MeanFieldNet,
     Tabular,
+    UNet,
     dropout_cnn,
     lenet5,
     mlp,
     resnet,
     tabular,
+    unet,
 )
 from bayesrule.models.devices import choose_device
 from bayesrule.models.heads import MultiHead
@@ -26,6 +28,7 @@ __all__ = [
     "MultiHead",
     "Spec",
     "Tabular",
+    "UNet",
     "build",
     "choose_device",
     "default_for",
@@ -34,4 +37,5 @@ __all__ = [
     "mlp",
     "resnet",
     "tabular",
+    "unet",
 ]

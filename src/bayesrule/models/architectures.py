@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate, max_pool2d
 
 from bayesrule.naming import unknown
 
@@ -181,6 +183,56 @@ def resnet(channels: int, outputs: int, blocks: int = 3, width: int = 16) -> nn.
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, outputs))
 
 
+class UNet(nn.Module):
+    """A network of pictures to pictures (Ronneberger et al. 2015): down by halves, and up again beside what was seen.
+
+    Each level has two convolutions, and twice the channels of the one above. On the way up a level sees what comes from
+    below, each pixel four times, beside its own outputs of the way down.
+    """
+
+    def __init__(self, channels: int, outputs: int, width: int, levels: int) -> None:
+        super().__init__()
+        widths = [width * 2**level for level in range(levels)]
+        self.down = nn.ModuleList(_twice(a, b) for a, b in pairwise([channels, *widths]))
+        self.up = nn.ModuleList(_twice(a + b, a) for a, b in pairwise(widths))
+        self.outer = nn.Conv2d(width, outputs, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs [B, outputs, H, W] of pictures [B, channels, H, W]."""
+        step = 2 ** len(self.up)
+        if x.shape[-1] % step or x.shape[-2] % step:
+            raise ValueError(
+                f"pictures must have sides that are multiples of {step} for {len(self.down)} levels, got "
+                f"{x.shape[-2]} x {x.shape[-1]}: pad or crop them"
+            )
+        seen = [self.down[0](x)]
+        for layer in self.down[1:]:
+            seen.append(layer(max_pool2d(seen[-1], 2)))
+        found = seen.pop()
+        for layer in reversed(self.up):
+            found = layer(torch.cat([seen.pop(), interpolate(found, scale_factor=2)], -3))
+        return self.outer(found)
+
+
+def unet(channels: int, outputs: int, width: int = 8, levels: int = 3) -> UNet:
+    """A small U-Net: a class for each pixel, outputs ``[B, outputs, H, W]``.
+
+    >>> network = unet(channels=1, outputs=3)
+    >>> network(torch.zeros(2, 1, 32, 32)).shape
+    torch.Size([2, 3, 32, 32])
+    >>> sum(p.numel() for p in network.parameters())
+    29475
+    """
+    for name, value in (("channels", channels), ("outputs", outputs), ("width", width), ("levels", levels)):
+        _positive(name, value)
+    return UNet(channels, outputs, width, levels)
+
+
+def _twice(before: int, after: int) -> nn.Sequential:
+    """Two convolutions of 3 × 3, each normalised and followed by ReLU: without, some starts never learn."""
+    return nn.Sequential(*_convolution(before, after, 3, 1), nn.ReLU(), *_convolution(after, after, 3, 1), nn.ReLU())
+
+
 class MeanFieldNet(nn.Module):
     """f(x) = 1/N Σ_j a_j σ(⟨b_j, x⟩): one hidden layer, no biases, and the sum over neurons is a mean.
 
@@ -222,6 +274,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "tabular": tabular,
     "mean-field": MeanFieldNet,
     "dropout-cnn": dropout_cnn,
+    "unet": unet,
 }
 
 

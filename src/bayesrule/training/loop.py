@@ -153,7 +153,7 @@ def fit(
                 callbacks = [*callbacks, stack.enter_context(shown(settings.method.name))]
             run = Loop.create(model, data, settings, val, callbacks, folder)
             if progress and run.task.tempering is not None:
-                processes.say(f"temperature: {run.task.tempering.says(run.task.model, run.task.data.total)}")
+                processes.say(f"temperature: {run.task.tempered_as}")
             if folder is not None and not processes.rank():
                 stack.enter_context(folder.held())
                 folder.claim()
@@ -439,8 +439,7 @@ class Loop:
         tempering = self.task.tempering
         named = {}
         if tempering is not None:
-            says = tempering.says(self.task.model, self.task.data.total)
-            named["tempering"] = naming.to_spec(tempering) | {"says": says}
+            named["tempering"] = naming.to_spec(tempering) | {"says": self.task.tempered_as}
         return {
             **self.settings.state(),
             **self.fingerprints,

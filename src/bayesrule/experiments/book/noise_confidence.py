@@ -17,7 +17,7 @@ from bayesrule.experiments import book, findings, trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
 from bayesrule.experiments.trials import Outcome, Training
-from bayesrule.methods import BBB, MAP, MLE, Method
+from bayesrule.methods import BBB, IVON, MAP, MLE, SWAG, VOGN, Ensemble, Laplace, MCDropout, Method
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Classes
 
@@ -28,6 +28,17 @@ METHODS: dict[str, Method] = {
     NARROW: BBB(**book.METHOD),
     BROAD: BBB(**{**book.METHOD, "initial_std": book.WIDE}),
 }
+DEFAULT = "map"
+OTHERS: dict[str, Method] = {
+    DEFAULT: MAP(),
+    "ensemble": Ensemble(),
+    "mc-dropout": MCDropout(),
+    "swag": SWAG(),
+    "laplace": Laplace(),
+    "ivon": IVON(),
+    "vogn": VOGN(),
+}
+"""What else the library has, each as it is by default, under the same prior: beside one network at the mode."""
 LENGTHS = {False: ("digits", 40), True: ("mnist", 8)}  # data and epochs
 ACCURATE = {"digits": 0.93, "mnist": 0.98}  # what counts as trained
 NOISES = 500
@@ -41,12 +52,18 @@ def run(setting: Setting) -> Result:
     data, epochs = LENGTHS[setting.full]
     trainings = []
     for seed in findings.seeds(setting):
-        for what, method in METHODS.items():
+        for what, method in {**METHODS, **OTHERS}.items():
             trainings.append(Training(what, data, method, epochs, seed, look=look))
     found = findings.chosen(trials.run(trainings, setting), data, finished=True)
-    claims = (_trained(found, data), _less_sure(found, NARROW), _less_sure(found, BROAD), _unknown(found))
+    claims = (
+        _trained(found, data),
+        _less_sure(found, NARROW),
+        _less_sure(found, BROAD),
+        _unknown(found),
+        *(_less_sure_than_one(found, what) for what in OTHERS if what != DEFAULT),
+    )
     plain = {"data": data, "noises": NOISES, "trials": findings.all_plain(found)}
-    return Result(claims, plain, lambda figure: _draw(figure, found), (10.5, 3.2), (_prior_or_spread(found),))
+    return Result(claims, plain, lambda figure: _draw(figure, found), (13.0, 3.4), (_prior_or_spread(found),))
 
 
 def look(posterior: Posterior, split: Split) -> dict[str, Any]:
@@ -86,7 +103,7 @@ def _seen(found: list[Outcome], what: str, metric: str) -> list[Any]:
 
 
 def _trained(found: list[Outcome], data: str) -> Claim:
-    scores = findings.by_kind(found, data, METHODS, "accuracy")
+    scores = findings.by_kind(found, data, [*METHODS, *OTHERS], "accuracy")
     return Claim(
         SOURCE,
         f"all networks are more than {ACCURATE[data]:.0%} accurate on {data}",
@@ -105,6 +122,16 @@ def _less_sure(found: list[Outcome], what: str) -> Claim:
         f"mean probability of the likeliest class {trials.said(bayes)} against {trials.said(plain)}; "
         f"AUROC of entropy, noise against test data, {bayes_auroc} against {plain_auroc}",
         findings.better(findings.differences(plain, bayes)),
+    )
+
+
+def _less_sure_than_one(found: list[Outcome], what: str) -> Claim:
+    mode, bayes = _seen(found, DEFAULT, "confidence"), _seen(found, what, "confidence")
+    return Claim(
+        "the same figure, of other methods",
+        f"on noise {what} is less sure than one network at the mode under the same prior",
+        f"mean probability of the likeliest class {trials.said(bayes)} against {trials.said(mode)}",
+        findings.better(findings.differences(mode, bayes)),
     )
 
 
@@ -131,7 +158,11 @@ def _prior_or_spread(found: list[Outcome]) -> str:
 
 
 def _draw(figure: Figure, found: list[Outcome]) -> None:
-    histogram, example = panels(figure, 2)
+    histogram, means, example = panels(figure, 3)
+    sure = {what: trials.average(_seen(found, what, "confidence"))[0] for what in (*METHODS, *OTHERS)}
+    means.barh(list(sure), list(sure.values()), color=[f"C{row}" for row in range(4)] + ["C7"] * len(OTHERS))
+    means.set(xlabel="mean confidence on noise", xlim=(0, 1))
+    means.invert_yaxis()
     for what in METHODS:
         values = list(chain.from_iterable(_seen(found, what, "confidences")))
         histogram.hist(values, bins=25, range=(0, 1), density=True, histtype="step", lw=1.5, label=what)
