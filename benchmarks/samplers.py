@@ -52,7 +52,7 @@ MORE = {"airfoil": 5, "bikesharing": 5}
 HEADS = {"log-variance": Heteroscedastic(), "log-deviation": Heteroscedastic(deviation=True)}
 TENTHS = 1  # of the training rows, held out one after the other
 SHOWN = 1000  # test rows at most, by which mixing is told
-METHOD = MCLMC(chains=8, draws=50, thin=85, warm_up=30, training=20)
+METHOD = MCLMC(chains=8, draws=50, thin=110, warm_up=30, training=20)
 BDE = {  # its example's lengths of training; sizes of the chains as for the figures that it is known by
     "n_members": 8,
     "hidden_layers": [16, 16],

@@ -5,6 +5,7 @@
 The funnel is v ~ N(0, 3²) and x | v ~ N(0, exp(v)): no one step fits its neck, v < −3, and its mouth. The modes are
 N((±d, 0), I) with half of the mass each, near at d = 2 and far at d = 6; half of the chains begin in each. All
 samplers have as many gradients, exact ones, so that `sgld` and `sghmc` show what their steps do and not their batches.
+The picture shows draws of all chains over the density, and its marginal along the hard direction.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from bayesrule.files import write_atomically
@@ -40,6 +43,7 @@ from bayesrule.samplers import (
 NECK = 3.0  # the neck is v below minus this, one deviation
 NEAR, FAR = 2.0, 6.0
 GRADIENTS = 40  # from one draw to the next
+SHOWN = 3000  # draws of a panel
 
 
 @dataclass(frozen=True)
@@ -114,10 +118,26 @@ def drawn(sampler: Sampler, target: Target, start: Tensor, warm: int, draws: int
     return torch.stack(kept, 1), diverged / (len(start) * draws * sampler.thin)
 
 
-def in_funnel(sampler: Sampler, chains: int = 100, warm: int = 250, draws: int = 500, seed: int = 0) -> dict[str, Any]:
-    """Shares of draws in the neck, v < −3, and in the mouth, v > 3: .159 each; and what divergences and R̂ say."""
+def funnel_drawn(
+    sampler: Sampler, chains: int = 100, warm: int = 250, draws: int = 500, seed: int = 0
+) -> tuple[Tensor, float]:
+    """Draws of the funnel, from standard normal starts, and the share of transitions that diverged."""
     start = torch.randn(chains, 2, generator=torch.Generator().manual_seed(100 + seed), dtype=torch.float64)
-    found, diverged = drawn(sampler, funnel, start, warm, draws, seed)
+    return drawn(sampler, funnel, start, warm, draws, seed)
+
+
+def modes_drawn(
+    sampler: Sampler, half: float, chains: int = 100, warm: int = 250, draws: int = 500, seed: int = 0
+) -> Tensor:
+    """Draws of two modes; the chains begin half on each side."""
+    generator = torch.Generator().manual_seed(100 + seed)
+    start = torch.randn(chains, 2, generator=generator, dtype=torch.float64)
+    start[:, 0] += half * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(chains // 2)
+    return drawn(sampler, modes(half), start, warm, draws, seed)[0]
+
+
+def in_funnel(found: Tensor, diverged: float) -> dict[str, Any]:
+    """Shares of draws in the neck, v < −3, and in the mouth, v > 3: .159 each; and what divergences and R̂ say."""
     v = found[..., 0]
     neck, neck_error = share(v < -NECK)
     mouth, mouth_error = share(v > NECK)
@@ -132,18 +152,10 @@ def in_funnel(sampler: Sampler, chains: int = 100, warm: int = 250, draws: int =
     }
 
 
-def between_modes(
-    sampler: Sampler, half: float, chains: int = 100, warm: int = 250, draws: int = 500, seed: int = 0
-) -> dict[str, Any]:
-    """Changes of side for each chain, the variance of x² about the modes, 1, and R̂ of the first coordinate.
-
-    The chains begin half on each side.
-    """
-    generator = torch.Generator().manual_seed(100 + seed)
-    start = torch.randn(chains, 2, generator=generator, dtype=torch.float64)
-    start[:, 0] += half * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(chains // 2)
-    found, _ = drawn(sampler, modes(half), start, warm, draws, seed)
+def between_modes(found: Tensor, half: float) -> dict[str, Any]:
+    """Changes of side for each chain, the variance of x² about the modes, 1, and R̂ of the first coordinate."""
     x, y = found.unbind(2)
+    chains = len(found)
     square = x.square().mean(1) - half**2
     return {
         "crossings": float((x[:, 1:].sign() != x[:, :-1].sign()).sum(1).double().mean()),
@@ -161,6 +173,54 @@ def share(which: Tensor) -> tuple[float, float]:
     return float(each.mean()), float(each.std() / math.sqrt(len(each)))
 
 
+# ---- picture ---------------------------------------------------------------------------------------------------------
+
+
+def draw(every: dict[str, dict[str, Tensor]], path: Path) -> None:
+    """Draws of each sampler: above in the plane, below along the hard direction beside the exact marginal."""
+    figure = Figure(figsize=(2.4 * len(every), 7.6), layout="constrained")
+    axes = figure.subplots(4, len(every), sharex="row", sharey="row")
+    for column, (name, shapes) in enumerate(every.items()):
+        axes[0, column].set_title(name)
+        v, x = some(shapes["funnel"])
+        axes[0, column].plot(x, v, ".", markersize=1, alpha=0.4)
+        axes[0, column].set(xlim=(-25, 25), ylim=(-10, 10), xlabel="x")
+        marginal(axes[1, column], shapes["funnel"][..., 0], normal(0.0, NECK))
+        axes[1, column].set(xlim=(-10, 10), xlabel="v")
+        for row, (shape, half) in enumerate((("near modes", NEAR), ("far modes", FAR)), 2):
+            marginal(axes[row, column], shapes[shape][..., 0], two_normal(half))
+            axes[row, column].set(xlim=(-10, 10), xlabel="along the line of the modes")
+    labels = ("v, in the funnel", "density of v", "density, near modes", "density, far modes")
+    for row, label in enumerate(labels):
+        axes[row, 0].set_ylabel(label)
+    figure.savefig(path, dpi=110)
+
+
+def some(draws: Tensor) -> tuple[Tensor, Tensor]:
+    """Both coordinates of draws evenly spread over all chains."""
+    flat = draws.flatten(0, 1)
+    first, second = flat[:: max(1, len(flat) // SHOWN)].unbind(1)
+    return first, second
+
+
+def marginal(axes: Axes, draws: Tensor, exact: Callable[[Tensor], Tensor]) -> None:
+    """A histogram of draws, as a share of all of them also where some are beyond the panel, and a density."""
+    counts, edges = torch.histogram(draws.flatten(), 80, range=(-10.0, 10.0))
+    axes.stairs(counts / draws.numel() / (edges[1] - edges[0]), edges, fill=True, alpha=0.4)
+    grid = torch.linspace(-10, 10, 400, dtype=torch.float64)
+    axes.plot(grid, exact(grid), color="0.2", lw=1)
+
+
+def normal(centre: float, deviation: float) -> Callable[[Tensor], Tensor]:
+    """The density of N(centre, deviation²)."""
+    return lambda x: (-0.5 * ((x - centre) / deviation).square()).exp() / (deviation * math.sqrt(2 * math.pi))
+
+
+def two_normal(half: float) -> Callable[[Tensor], Tensor]:
+    """The density of both modes along their line."""
+    return lambda x: (normal(half, 1.0)(x) + normal(-half, 1.0)(x)) / 2
+
+
 def main() -> None:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -168,18 +228,23 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
+    every: dict[str, dict[str, Tensor]] = {}
     for name, sampler in SAMPLERS.items():
+        in_it, diverged = funnel_drawn(sampler)
+        draws = {"funnel": in_it, "near modes": modes_drawn(sampler, NEAR), "far modes": modes_drawn(sampler, FAR)}
         shapes = {
-            "funnel": in_funnel(sampler),
-            "near modes": between_modes(sampler, NEAR),
-            "far modes": between_modes(sampler, FAR),
+            "funnel": in_funnel(in_it, diverged),
+            "near modes": between_modes(draws["near modes"], NEAR),
+            "far modes": between_modes(draws["far modes"], FAR),
         }
+        every[name] = draws
         found[name] = {
             shape: {key: float(f"{value:.4g}") for key, value in own.items()} for shape, own in shapes.items()
         }
-        print(name, json.dumps(found[name], indent=1))
+        print(name, json.dumps(found[name], indent=1), flush=True)
     result = provenance("python benchmarks/shapes.py", seed=0) | {"threads": 1, "results": found}
     write_atomically(args.out / "samplers-shapes.json", json.dumps(result, indent=1))
+    draw(every, args.out / "samplers-shapes.png")
 
 
 if __name__ == "__main__":

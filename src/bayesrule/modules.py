@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
@@ -59,8 +60,11 @@ def twin(module: AnyModule, shared: Iterable[Tensor] | None = None) -> AnyModule
     if shared is None:
         shared = [p for p in module.parameters() if not p.requires_grad]
     # deepcopy takes what is in its memo for copied already
-    memo = {id(tensor): tensor for tensor in shared}
+    memo: dict[int, Any] = {id(tensor): tensor for tensor in shared}
     for layer in module.modules():
+        for value in vars(layer).values():
+            if type(value) is OrderedDict and not value:  # a layer has ten of these, and deepcopy rebuilds each slowly
+                memo[id(value)] = OrderedDict()
         for name in computed(layer) if layer._forward_pre_hooks else ():
             value = vars(layer).get(name)
             if isinstance(value, Tensor):  # part of a graph, which deepcopy refuses; the next pass makes it anew

@@ -85,15 +85,18 @@ def test_slopes_are_the_gradients_of_the_priors_log_densities():
     names = list(task.parameters())
     candidates = [
         Candidate("normal", {name: 0.5 + i for i, name in enumerate(names)}),
-        Candidate("double exponential", dict.fromkeys(names, 0.7), sparse=True),
+        Candidate("double exponential", dict.fromkeys(names, 0.7), "laplace"),
+        Candidate("heavy tails", dict.fromkeys(names, 0.2), "pareto"),
     ]
-    given = [br.priors.Gaussian(candidates[0].deviations), br.priors.Laplace(0.7 / 2**0.5)]
-    drawn = {name: torch.randn(2, *p.shape, requires_grad=True) for name, p in task.parameters().items()}
+    given = [br.priors.Gaussian(candidates[0].scales), br.priors.Laplace(0.7 / 2**0.5)]
+    drawn = {name: torch.randn(3, *p.shape, requires_grad=True) for name, p in task.parameters().items()}
     loss = 0.0
     for index, (prior, weight) in enumerate(zip(given, (0.1, 3.0), strict=True)):
         loss = loss - weight * prior.resolve(task.model).log_prob({name: t[index] for name, t in drawn.items()})
+    for t in drawn.values():
+        loss = loss + 0.5 * 2 * (1 + t[2].abs() / 0.2).log().sum()
     wanted = torch.autograd.grad(loss, list(drawn.values()))
-    Beliefs(candidates, 1, task.model).add_slopes(drawn, torch.tensor([0.1, 3.0]))
+    Beliefs(candidates, 1, task.model).add_slopes(drawn, torch.tensor([0.1, 3.0, 0.5]))
     for t, gradient in zip(drawn.values(), wanted, strict=True):
         torch.testing.assert_close(t.grad, gradient)
 
@@ -254,3 +257,23 @@ def test_networks_that_do_not_fit_into_memory_are_refused_before_training():
 
     with pytest.raises(MemoryError, match="fewer scales or folds"):
         br.fit(Large(), (torch.zeros(4, 3000), torch.tensor([0, 1, 0, 1])), "auto", epochs=1)
+
+
+def test_noise_that_weights_could_fit_away_is_learnt_from_examples_that_were_held_out():
+    """Targets that are noise alone, of deviation 1, and more columns than rows: trained networks reproduce them."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 60, generator=generator), torch.randn(40, generator=generator)
+    task = Task.create(br.models.tabular(60, 1, hidden=(2,)), (x, y))
+    own = learner(Auto(ridges=(5.0,), lassos=(), paretos=(0.1,), folds=2, whole=1), task)
+    assert diagnosis(own.conclude(None)).keys() == {"constant", "ridge 5", "pareto 0.1"}
+    batch = next(task.ordered(40))
+    for _ in range(300):
+        own.step(batch)
+    noise = own._noise()["log_noise"].exp().view(3, 3)
+    (team,) = own.teams
+    residuals = (team.outputs(x)[3:6, :, 0] - y).square()
+    seen = own.fold != own.own_fold[3:6, None]
+    deviations = (residuals * seen).sum(1).div(seen.sum(1)).sqrt()
+    assert (deviations < 0.3).all()
+    assert (noise[1] > 0.8).all()
+    torch.testing.assert_close(noise[:, 2], noise[:, :2].mean(1), rtol=0.1, atol=0)

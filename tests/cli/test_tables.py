@@ -125,6 +125,26 @@ def test_rows_unlike_training_are_marked(bayesrule, as_json, tmp_path):
     assert "4 of 6 rows are unlike anything in training" in bayesrule("predict", "run", "new.csv")[2]
 
 
+def test_many_categories_have_vectors_from_fit_to_predictions(bayesrule, as_json, tmp_path):
+    random = np.random.default_rng(0)
+    shops = np.repeat([f"shop {i}" for i in range(22)], 5)
+    frame = pd.DataFrame({"shop": shops, "size": random.random(110), "weight": 1.0, "sold": random.random(110)})
+    frame.to_csv(tmp_path / "shops.csv", index=False)
+    line = ("fit", tmp_path / "shops.csv", "--target", "sold", "--weights", "weight", "--hidden", "4")
+    line = (*line, "--test", tmp_path / "shops.csv", "--method", "auto")
+    code, _, err = bayesrule(*line, "--epochs", 2, "--out", "run")
+    assert code == 0
+    assert "2 columns become 2 inputs" in err
+    assert "column 'shop' has 22 categories: a vector is learnt for each" in err
+    saved = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert saved["model"] == {"name": "tabular", "inputs": 2, "outputs": 1, "hidden": [4], "categories": [22]}
+    rows = pd.DataFrame({"shop": ["shop 3", "a new one"], "size": [0.5, 0.5]})
+    found = br.load_run(tmp_path / "run").predict(rows)
+    assert found["unusual"].tolist() == ["", "shop"]
+    assert found["std"][1] > found["std"][0]
+    assert as_json("evaluate", "run", tmp_path / "shops.csv")
+
+
 def test_a_target_with_holes_is_the_same_everywhere(bayesrule, as_json, tmp_path):
     frame = orders()
     frame.loc[::8, "price"] = np.nan

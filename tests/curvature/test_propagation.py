@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from bayesrule.curvature import curvature, example_gradients, propagate
+from bayesrule.curvature import Tangents, curvature, example_gradients, propagate
 from bayesrule.likelihoods import Categorical, Gaussian
 from bayesrule.structures import Blocks, Dense, Diagonal, Kronecker, LowRank
 
@@ -41,6 +41,17 @@ def test_any_network(name, kind):
     j = jacobian(model.eval(), x)
     assert outputs.shape[0] == len(j)
     assert relative(variance, structure.variance_along(j)) < EXACT
+
+
+@pytest.mark.filterwarnings("ignore:.*which is slow")
+@pytest.mark.parametrize("name", TABLE)
+def test_along_a_direction(name):
+    """J d of every network, with J by autograd."""
+    model, x = TABLE[name]
+    parameters = {k: p for k, p in model.named_parameters() if p.requires_grad}
+    direction = {k: normal(*p.shape, seed=i) for i, (k, p) in enumerate(parameters.items())}
+    wanted = jacobian(model.eval(), x) @ torch.cat([d.flatten() for d in direction.values()])
+    assert relative(Tangents(model, x, list(parameters)).along(direction), wanted) < EXACT
 
 
 def kronecker(seed, rows, columns, bias, values):

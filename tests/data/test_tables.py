@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bayesrule.data import Schema, load_table, read_table, standardize
 from bayesrule.data.cells import escaped, unescaped
 from bayesrule.data.columns import content_of
+from bayesrule.models import default_for
 
 rng = np.random.default_rng(0)
 
@@ -220,7 +221,11 @@ def test_the_schema_is_learnt_on_training_rows_only(tmp_path):
         ("t.csv", b"", "t.csv must have a header and rows, but it is empty"),
         ("t.csv", b"a,b\n", "must have rows, got only the columns a, b"),
         ("t.csv", b"a,b\n1,2,3\n", "rows have more values than its first line"),
-        ("t.csv", b"a,b\n1,2\n1,2,3\n", "cannot be read as csv: .*line 3"),
+        (
+            "t.csv",
+            b"a,b\n1,2\n1,2,3\n",
+            "line 3 has 3 cells, and there are 2 columns: put texts that hold",
+        ),
         ("t.csv", b"a\n\xff\x81\n", "cannot be read as csv"),
         (
             "t.csv",
@@ -355,6 +360,36 @@ def test_at_most_100_categories():
     assert len(learnt(100).features) == 101
     assert learnt(101).features == ("x",)
     assert learnt(101).notes[1].startswith("column 'c' dropped: its 101 categories are more than 100; put rare ones")
+
+
+def test_few_categories_are_one_hot_for_any_network():
+    frame = pd.DataFrame({"c": [f"c{i:02d}" for i in range(10)] * 3, "y": rng.random(30)})
+    assert len(Schema.learn(frame, "y", embed=True).features) == 10
+
+
+def test_many_categories_become_their_numbers_for_a_network_that_embeds_them(tmp_path):
+    texts = [f"c{i:02d}" for i in range(11)] * 3
+    frame = pd.DataFrame({"c": texts, "x": range(33), "y": rng.random(33)})
+    schema = Schema.learn(frame, "y", embed=True)
+    assert schema.names == schema.features == ("x", "c")
+    assert schema.categories == (11,)
+    assert "column 'c' has 11 categories: a vector is learnt for each" in schema.notes
+    again = Schema.from_json(json.loads(json.dumps(schema.to_json())))
+    assert again == schema
+    few = pd.DataFrame({"c": ["c00", "c10", "new", None], "x": 1.0})
+    assert again.inputs(few)[:, 1].tolist() == [1, 11, 0, 0]
+    assert again.unusual(few) == [(), (), ("c",), ()]
+    path = tmp_path / "t.csv"
+    frame.to_csv(path, index=False)
+    split, _ = load_table(path, "y", test=path, embed=True)  # all rows are trained on
+    assert split.categories == (11,)
+    assert default_for(split)["categories"] == [11]
+
+
+def test_schemas_of_older_files_are_one_hot():
+    old = {"target": "y", "kind": "reals", "columns": [{"name": "c", "categories": ["a", "b"]}], "classes": []}
+    schema = Schema.from_json(old | {"notes": []})
+    assert schema.inputs(pd.DataFrame({"c": ["b", None]})).tolist() == [[0, 1], [0, 0]]
 
 
 def test_a_schema_that_is_given_is_kept(tmp_path):

@@ -175,3 +175,17 @@ def test_weights_decide_between_two_lines_for_every_baseline():
     assert (found["boosting"].mean - truth).abs().mean() < 0.7
     assert found["mean"].mean[0] == pytest.approx(10, abs=0.5)
     assert float(found["linear"].std[0]) == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_categories_by_their_number_are_told_apart(weighted):
+    """Effects of 40 categories that their order says nothing of: the errors are hardly larger than the noise."""
+    random = np.random.default_rng(0)
+    codes = random.integers(1, 41, 800)
+    x = torch.from_numpy(np.stack([random.normal(size=800), codes], 1))
+    y = torch.from_numpy(random.normal(size=41)[codes] + 0.1 * random.normal(size=800))
+    weight = torch.ones(600) if weighted else None
+    split = Split("t", "reals", "", (x[600:], y[600:]), (x[:600], y[:600]), weight=weight, categories=(40,))
+    for baseline in list(baselines(split))[1:]:
+        error = float((baseline.predict(x[600:]).mean - y[600:]).square().mean().sqrt())
+        assert error < 0.35, baseline.name

@@ -93,8 +93,8 @@ def test_verdicts_on_the_authors_own_curve():
     assert not temperature_mnist._chance(curve(at_50={"confidence": 0.2})).held
     assert not temperature_curve.falls(curve(at_1={"confidence": 0.99}), "").held
     assert not temperature_curve.falls(curve(at_1={"confidence_outside": 0.99}), "").held
-    assert not temperature_mnist._told(curve(at_50={"collapsed": False})).held
-    assert not temperature_mnist._told(curve(at_1={"collapsed": True})).held
+    assert not temperature_mnist.claims_of(curve(at_50={"collapsed": False}))[-1].held
+    assert not temperature_mnist.claims_of(curve(at_1={"collapsed": True}))[-1].held
 
 
 def test_a_sweep_of_temperatures_on_digits(monkeypatch):

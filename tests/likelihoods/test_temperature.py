@@ -52,7 +52,7 @@ def test_it_is_no_unknown_of_a_training_and_known_if_a_number():
     assert Categorical(T).matched(torch.zeros(2, 3), torch.zeros(2)).temperature == T
     assert settled.kept().temperature == T
     assert Categorical(T).recalibrations() == {}
-    assert list(settled.recalibrations()) == ["temperature"]
+    assert list(settled.recalibrations()) == ["temperature", "vector", "isotonic"]
 
 
 def test_it_is_kept_in_files():

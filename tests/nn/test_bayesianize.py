@@ -188,6 +188,18 @@ def test_start_by_rule(rule):
     torch.testing.assert_close(bnn.stds["3.bias"], bnn.stds["3.weight"][:, 0])
 
 
+def test_no_weight_starts_wider_than_its_prior():
+    model = mlp()
+    scales = torch.rand(sum(w.numel() for w in model.parameters()), generator=generator()).mul(0.2).add(0.01)
+    known = bayesianize(model, initial_std=1.0)
+    with torch.no_grad():
+        known.rho.copy_(scales.expm1().log())
+    start = bayesianize(model, known.posterior("categorical").as_prior(), initial_std=0.1)
+    torch.testing.assert_close(modules.flatten(start.stds), scales.clamp(max=0.1))
+    laplace = bayesianize(model, br.priors.Laplace(0.01), initial_std=0.1)  # has no deviation in this sense
+    torch.testing.assert_close(modules.flatten(laplace.stds), torch.full_like(scales, 0.1))
+
+
 BAD = {
     "no parameters": (nn.ReLU(), {}, ValueError, "no trainable parameters"),
     "frozen": (nn.Linear(2, 1).requires_grad_(False), {}, ValueError, "no trainable parameters"),

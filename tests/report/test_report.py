@@ -33,15 +33,16 @@ def ids(page):
 
 def test_pictures(digits):
     page = render(digits)
-    assert ids(page) == ["leaderboard", "choices", "reliability", "confidence", "risk", "examples", "settings"]
+    figures = ["reliability", "confidence", "strangers", "risk"]
+    assert ids(page) == ["leaderboard", "choices", *figures, "examples", "settings"]
     assert page.count("data:image/png;base64,") == 2 * 2 * 10
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
 
 
 def test_a_plane_and_a_curve():
     assert "plane" in ids(render(fitted("moons", "map")))
     page = render(fitted("sine", "mle", "swag"))
-    assert ids(page)[1:-2] == ["choices", "curve", "quantiles", "scatter", "deviation", "risk-reals"]
+    assert ids(page)[1:-2] == ["choices", "curve", "quantiles", "scatter", "deviation", "strangers", "risk-reals"]
 
 
 @pytest.mark.parametrize("methods", [1, 2, 4, 9])
@@ -145,7 +146,7 @@ def test_in_a_browser(digits, tmp_path, browser):
     write(page, digits)
     dom = browser(page, "--dump-dom")
     assert ids(dom) == ids(render(digits))
-    assert dom.count("<svg") == 3
+    assert dom.count("<svg") == 4
     browser(page, f"--screenshot={shot}", "--window-size=900,1400")
     pixels = imread(shot)
     assert pixels.shape[:2] == (1400, 900)

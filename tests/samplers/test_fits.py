@@ -14,7 +14,7 @@ from bayesrule.jobs import threads
 from bayesrule.likelihoods import Gaussian
 from bayesrule.methods import HMC, LMC, MALA, MCLMC, SGHMC, SGLD, Ensemble, Noise, Plan
 from bayesrule.methods.log_posterior import LogPosterior
-from bayesrule.methods.sampling import _check_processes
+from bayesrule.methods.sampling_limits import check_processes
 from bayesrule.methods.symmetric import SymmetricPasses
 from bayesrule.training import Diverged, EarlyStopping, Folder
 
@@ -249,14 +249,14 @@ def test_small_networks_stay_one_batch_however_many_processes_there_are():
 def test_processes_where_there_are_others_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="processes must be a whole number of at least 1, not 0"):
         HMC(processes=0)
-    monkeypatch.setattr("bayesrule.methods.sampling.processes.count", lambda: 2)
+    monkeypatch.setattr("bayesrule.methods.sampling_limits.processes.count", lambda: 2)
     with pytest.raises(ValueError, match="processes must be 1 under torchrun, not 3: its 2 processes share the data"):
-        _check_processes(HMC(processes=3), br.Task.create(mlp(), classes()))
+        check_processes(HMC(processes=3), br.Task.create(mlp(), classes()))
 
 
 def test_the_data_of_processes_count_as_memory(monkeypatch):
     task = br.Task.create(mlp(), classes())
-    monkeypatch.setattr("bayesrule.methods.sampling.MOST", 2**20)
+    monkeypatch.setattr("bayesrule.methods.sampling_limits.MOST", 2**20)
     few = {"chains": 2, "draws": 2}
     br.fit(mlp(), classes(), HMC(**few, warm_up=1, training=1, leaps=2))
     with pytest.raises(MemoryError, match="or fewer processes, each of which has the data"):
@@ -442,7 +442,7 @@ def test_the_log_posterior_of_draws_by_mini_batches_is_that_of_all_data(method):
 
 def test_the_log_posterior_of_many_data_is_by_the_same_examples_for_all_draws(monkeypatch):
     """Of draws that hardly move it then hardly changes, as one by the last mini-batch would."""
-    monkeypatch.setattr("bayesrule.methods.sampling.JUDGES", 10)
+    monkeypatch.setattr("bayesrule.methods.sampling_learner.JUDGES", 10)
     method = SGLD(chains=1, draws=20, thin=1, warm_up=1, training=300, sampling_lr=1e-9)
     x, y = table(200)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=10)

@@ -30,10 +30,15 @@ def off(found, name, wanted):
     return (found[name] - wanted) / found[f"{name}, standard error"]
 
 
+def drawn(name, half, seed):
+    """A short run between two modes."""
+    return shapes.modes_drawn(shapes.SAMPLERS[name], half, **LENGTHS, seed=seed)
+
+
 @each
 def test_in_a_funnel(name, seed):
     """None of them is right about both ends; R̂ tells of all, and divergences of those that know an energy."""
-    found = shapes.in_funnel(shapes.SAMPLERS[name], **LENGTHS, seed=seed)
+    found = shapes.in_funnel(*shapes.funnel_drawn(shapes.SAMPLERS[name], **LENGTHS, seed=seed))
     assert found["r_hat"] > 1.01
     assert (found["diverged"] > 0.01) == (name in ("lmc", "mala", "hmc"))
     if name == "lmc":  # out of the neck, where its steps are too long, beyond all bounds
@@ -52,7 +57,7 @@ BIAS = {"lmc": 0.4, "mclmc": 0.08, "sgld": 0.02, "sghmc": 0.01}
 @each
 def test_between_modes_that_are_near(name, seed):
     """Chains go to and fro, and the density is right up to what steps without a test add."""
-    found = shapes.between_modes(shapes.SAMPLERS[name], shapes.NEAR, **LENGTHS, seed=seed)
+    found = shapes.between_modes(drawn(name, shapes.NEAR, seed), shapes.NEAR)
     assert found["crossings"] > 5
     assert found["r_hat"] < 1.2
     for way in ("variance along", "variance across"):
@@ -62,7 +67,7 @@ def test_between_modes_that_are_near(name, seed):
 @each
 def test_between_modes_that_are_far(name, seed):
     """No chain leaves the mode that it began in, which R̂ tells; about its own mode each is right."""
-    found = shapes.between_modes(shapes.SAMPLERS[name], shapes.FAR, **LENGTHS, seed=seed)
+    found = shapes.between_modes(drawn(name, shapes.FAR, seed), shapes.FAR)
     assert found["crossings"] == 0
     assert found["r_hat"] > 1.5
     assert abs(found["variance across"] - 1) < (LIMIT * found["variance across, standard error"] + BIAS.get(name, 0.0))

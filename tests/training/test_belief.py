@@ -12,8 +12,10 @@ from torch.utils.data import DataLoader, TensorDataset
 import bayesrule as br
 from bayesrule.data import splits
 from bayesrule.methods import Plan
+from bayesrule.report.choices import choices
 from bayesrule.task import Task
 from bayesrule.training import Folder, belief
+from bayesrule.training.settings import default_temperature
 
 N, COLUMNS = 80, 20
 KNOWN = br.likelihoods.Gaussian(1.0)
@@ -159,3 +161,100 @@ def test_a_resumed_fit_has_the_prior_of_the_one_that_was_cut(tmp_path, posterior
     found = br.resume(tmp_path, linear(seed=1), table(3.0))
     assert torch.equal(found.states[0]["weight"], posterior.states[0]["weight"])
     assert found.info["prior"] == posterior.info["prior"]
+
+
+class Two(nn.Module):
+    """y = a·x₁ + b·x₂: two groups of ten weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(10, 1, bias=False), nn.Linear(10, 1, bias=False)
+
+    def forward(self, x):
+        return self.a(x[:, :10]) + self.b(x[:, 10:])
+
+
+def two(seed=0):
+    torch.manual_seed(seed)
+    return Two()
+
+
+def two_groups(deviations, seed, n=100):
+    """Columns at right angles to each other, XᵀX = n·I, and noise of 1."""
+    generator = torch.Generator().manual_seed(seed)
+    x = math.sqrt(n) * torch.linalg.qr(torch.randn(n, 20, generator=generator, dtype=torch.float64)).Q
+    w = torch.randn(20, generator=generator, dtype=torch.float64) * torch.tensor(deviations).repeat_interleave(10)
+    return x.float(), (x @ w + torch.randn(n, generator=generator, dtype=torch.float64)).float()
+
+
+@pytest.mark.parametrize("seed", first([1, 3, 4]))
+def test_scales_by_layer_are_those_of_the_largest_evidence_in_closed_form(seed):
+    """Least squares are N(0, s² + 1/n) then, so that the evidence is largest at s² = mean ŵ² − 1/n in each group."""
+    x, y = two_groups((3.0, 0.3), seed)
+    task = Task.create(Two(), (x, y), KNOWN)
+    found = belief.settle(task, Plan(1, 2400, 20), seed, by_layer=True)["layers"]
+    wanted = ((x.T @ y / 100).square().reshape(2, 10).mean(1) - 0.01).sqrt()
+    assert found["chosen"] == "evidence"
+    assert found["scales"]["a.weight"] == pytest.approx(float(wanted[0]), rel=1e-3)
+    assert found["scales"]["b.weight"] == pytest.approx(float(wanted[1]), rel=0.05)
+    assert found["held_out_nll"]["evidence"] < found["held_out_nll"][belief.ONE] - belief.TIE / 100
+
+
+def test_one_scale_stays_where_scales_by_layer_gain_nothing(monkeypatch):
+    """Whatever the evidence says: here the same scale for both, and a hundred times too wide a one for the second."""
+    x, y = two_groups((1.0, 1.0), seed=0)
+    task = Task.create(Two(), (x, y), KNOWN)
+    one = belief._deviations(task.model, 3.0)
+    for told in (one, one | {"b.weight": 0.01 * one["b.weight"]}):
+        monkeypatch.setattr(belief, "_by_evidence", lambda *args, told=told: told)
+        found = belief._layers(task, Plan(1, 250, 100), 3.0, 5, 0)
+        assert (found["scales"], found["chosen"]) == (None, belief.ONE)
+
+
+@pytest.fixture(scope="module")
+def layered():
+    return br.fit(two(), two_groups((3.0, 0.3), seed=1), "map", prior="by-layer", **LONG)
+
+
+def test_a_fit_by_layer_tells_and_is_one_under_the_prior_that_it_tells(layered):
+    prior = layered.info["prior"]
+    settled = prior["settled"]
+    assert prior["name"] == "gaussian"
+    assert prior["fields"]["scale"] == settled["layers"]["scales"]
+    assert settled["scale"] is not None
+    (_, said) = choices(layered.info)
+    assert said.startswith("every layer has its own scale, evidence: a.weight ")
+
+
+def test_a_resumed_fit_by_layer_has_the_prior_of_the_one_that_was_cut(tmp_path, layered, monkeypatch):
+    def cut(progress):
+        if progress.step == 30:
+            raise PowerCut
+
+    data = two_groups((3.0, 0.3), seed=1)
+    with pytest.raises(PowerCut):
+        br.fit(two(), data, "map", prior="by-layer", callbacks=[cut], out=Folder(tmp_path, interval=0), **LONG)
+    monkeypatch.setattr(belief, "settle", lambda *args: pytest.fail("the checkpoint knows it"))
+    found = br.resume(tmp_path, two(seed=1), data)
+    assert torch.equal(found.states[0]["a.weight"], layered.states[0]["a.weight"])
+    assert found.info["prior"] == layered.info["prior"]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"method": "mle"}, {"method": "auto"}, {"method": "laplace", "epochs": 0}], ids=str
+)
+def test_who_has_no_use_for_scales_by_layer_is_told(settings):
+    with pytest.raises(ValueError, match="prior='by-layer' is settled before training"):
+        br.fit(linear(), table(3.0), **LONG | {"prior": "by-layer"} | settings)
+
+
+def test_a_task_of_its_own_cannot_have_an_open_prior():
+    with pytest.raises(ValueError, match=r"settled by br\.fit"):
+        Task.create(linear(), table(3.0), prior="by-layer")
+    with pytest.raises(ValueError, match="no density"):
+        br.priors.ByLayer().log_prob({})
+
+
+def test_variational_methods_are_cold_under_scales_by_layer_as_under_one():
+    ivon = br.methods.AVAILABLE["ivon"]()
+    assert default_temperature(ivon, "by-layer") == default_temperature(ivon, br.priors.ByLayer()) == br.Cold()

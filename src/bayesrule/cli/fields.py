@@ -39,19 +39,20 @@ def method(name: str, assignments: Iterable[str] = ()) -> Method:
 
 
 def prior(text: str | None) -> Prior | None:
-    """A prior from a scale, a rule for scales, or ``flat``; None is left for the task to choose.
+    """A prior from a scale, a rule for scales, ``flat`` or ``by-layer``; None is left for the fit to settle.
 
     >>> prior("0.5"), prior("kaiming")
     (Gaussian(scale=0.5, mean=None), Gaussian(scale='kaiming', mean=None))
     """
     if text is None:
         return None
-    if text in (*priors.RULES, *priors.AVAILABLE):
+    words = (*priors.RULES, *priors.AVAILABLE, *priors.OPEN)
+    if text in words:
         return priors.choose(text)
     try:
         scale = float(text)
     except ValueError:
-        raise unknown("prior", text, (*priors.RULES, *priors.AVAILABLE, "a number")) from None
+        raise unknown("prior", text, (*words, "a number")) from None
     return priors.choose(scale)
 
 

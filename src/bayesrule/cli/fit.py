@@ -19,7 +19,7 @@ from bayesrule.cli.terminal import say
 from bayesrule.data import Schema, Split
 from bayesrule.methods import Method
 from bayesrule.models import choose_device
-from bayesrule.posteriors import Posterior
+from bayesrule.posteriors import DistanceAware, Posterior
 from bayesrule.report import Comparison, Worth, examine, examine_baselines, worth
 from bayesrule.training import Folder
 
@@ -39,6 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.about_training(parser)
     options.early_stopping(parser)
     options.guarantee(parser)
+    options.distance_aware(parser, "a posterior that knows less the further an input is from its training examples")
     options.about_output(parser, "where the run goes (runs/DATA-METHOD)")
     help = "put the most influential and the most suspicious training examples into the report"
     parser.add_argument("--influence", action="store_true", help=help)
@@ -87,10 +88,13 @@ def _train(
         raise
     if not first:
         return
+    if settings.distance_aware and not isinstance(posterior, DistanceAware):
+        posterior = DistanceAware.around(posterior, split.train, settings.seed)
+        posterior.save(folder.posterior)
     if split.calibration is not None:
         posterior, why = promised(posterior, split.calibration, settings, folder)
         notes += why
-    entry = examine(settings.method, posterior, split, seed=settings.seed)
+    entry = examine(settings.method, posterior, split, seed=settings.seed, schema=schema)
     baselines = examine_baselines(split, settings.seed)
     for sentence in (*entry.choices, *entry.promises):
         say(sentence)

@@ -45,6 +45,8 @@ class RunSettings:
     device: str = "cpu"
     early_stopping: int | None = None
     guarantee: float | None = None
+    augment: str | None = None
+    distance_aware: bool = False
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> RunSettings:
@@ -199,6 +201,8 @@ def about_training(parser: argparse.ArgumentParser) -> None:
     """How to train."""
     about_effort(parser)
     _about_posterior(parser)
+    help = "how pictures are changed each time they are trained on: flips, crops, augmix, or several of them"
+    _option(parser, "--augment", metavar="A,B", help=help)
 
 
 def _about_posterior(parser: argparse.ArgumentParser) -> None:
@@ -206,7 +210,9 @@ def _about_posterior(parser: argparse.ArgumentParser) -> None:
     _option(parser, "--batch-size", type=int, metavar="N", help="examples in a step (8 to 32; 128 or 512 of many rows)")
     _option(parser, "--likelihood", metavar="NAME", help="p(y|f): categorical, gaussian, …; fit: auto for numbers")
     help = "below 1 the prior counts less (1; variational methods: cold); cold:T tempers it too; balanced:TAU"
-    _option(parser, "--prior", metavar="SCALE", help="a standard deviation of weights, or fan-in, glorot, kaiming")
+    _option(
+        parser, "--prior", metavar="SCALE", help="a standard deviation of weights, fan-in, glorot, kaiming, or by-layer"
+    )
     _option(parser, "--temperature", type=_temperature, metavar="T", help=help)
     _option(parser, "--set", action="append", metavar="FIELD=VALUE", help="a field of the method, such as rank=10")
 
@@ -233,6 +239,11 @@ def early_stopping(parser: argparse.ArgumentParser) -> None:
     """When to stop training before its end."""
     help = "stop when the NLL of a held-out tenth of the training rows has not fallen for N epochs (N: 5)"
     _option(parser, "--early-stopping", type=int, nargs="?", const=5, metavar="N", help=help)
+
+
+def distance_aware(parser: argparse.ArgumentParser, help: str) -> None:
+    """Whether doubt grows with the distance from the training examples."""
+    _option(parser, "--distance-aware", action="store_true", help=help)
 
 
 def guarantee(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from bayesrule import likelihoods, processes
 from bayesrule.cli import fields, sources
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
-from bayesrule.data import Kind, Schema, Split, fingerprint, load_set
+from bayesrule.data import Kind, Schema, Split, augmentations, fingerprint, load_set
 from bayesrule.data.reading import Table, open_table, stem
 from bayesrule.data.tables import known_rows
 from bayesrule.files import FileError, write_atomically
@@ -125,7 +125,7 @@ class Run:
         callbacks = [] if asked.early_stopping is None else [EarlyStopping(asked.early_stopping)]
         chosen = likelihoods.choose(asked.likelihood or likelihoods.usual(self.kind))
         if not split.image_shape:  # pixels are in [0, 1] already
-            data = chosen.standardized(data)
+            data = chosen.standardized(data, codes=len(split.categories))
         with threads(asked.threads):
             if method is None and folder is not None and not _fresh(folder):
                 return resume(folder, network, data, callbacks=callbacks, progress=True)
@@ -146,6 +146,7 @@ class Run:
                     callbacks,
                     out=folder,
                     progress=True,
+                    augment=augmentations.choose(asked.augment, split.image_shape),
                 )
             except Exception:
                 if folder is not None and _fresh(folder):  # refused before the first step: leave nothing behind
@@ -264,6 +265,7 @@ def _spec(settings: RunSettings, split: Split) -> Spec:
     spec = default_for(split, settings.likelihood)
     if settings.hidden is None:
         return spec
-    inputs = prod(split.train[0].shape[1:])
-    name = "mlp" if split.image_shape else "tabular"
-    return {"name": name, "inputs": inputs, "outputs": spec["outputs"], "hidden": list(settings.hidden)}
+    if split.image_shape:
+        inputs = prod(split.train[0].shape[1:])
+        spec = {"name": "mlp", "inputs": inputs, "outputs": spec["outputs"]}
+    return spec | {"hidden": list(settings.hidden)}

@@ -6,11 +6,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import torch
+
 from bayesrule import likelihoods
 from bayesrule.cli.guarantees import calibration_rows
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.data import Kind, Schema, Split, fingerprint, load_set, load_table, read_table, spare
-from bayesrule.data.reading import stem
+from bayesrule.data.reading import open_table, stem
 from bayesrule.seeds import mixed
 
 HELD_OUT = 0.2
@@ -74,6 +76,26 @@ def describe(split: Split, schema: Schema | None) -> list[str]:
     return notes
 
 
+def with_strangers(source: Source, ood: str, settings: RunSettings) -> Split:
+    """The split with inputs from another set, or from a table with its columns, as those from elsewhere."""
+    split = source.split
+    if is_table(ood):
+        if source.schema is None:
+            raise ValueError(f"--ood must be the name of a set, as DATA is, not a table: got {ood!r}")
+        table = open_table(ood, settings.sep)
+        return replace(split, ood=torch.from_numpy(source.schema.inputs(table.frame.rename(columns=str))))
+    if source.schema is not None:
+        raise ValueError(f"--ood must be a .csv or .parquet file with the columns of the table, got {ood!r}")
+    other = load_set(ood, settings.data_dir, seed=settings.seed).test[0]
+    own, theirs = split.test[0].shape[1:], other.shape[1:]
+    if own.numel() != theirs.numel():
+        raise ValueError(
+            f"--ood must have inputs of the shape of DATA, {list(own)}, but those of {ood} are {list(theirs)}: "
+            "pictures of another size are told by their size alone"
+        )
+    return replace(split, ood=other.reshape(-1, *own).to(split.test[0].dtype))
+
+
 def _named(settings: RunSettings) -> Split:
     for option in ("target", "kind", "drop", "keep", "sep", "test", "weights"):
         if getattr(settings, option):
@@ -109,6 +131,7 @@ def _table(settings: RunSettings, schema: Schema | None) -> Source:
         without=without,
         weights=settings.weights,
         calibration=None if settings.guarantee is None else partial(calibration_rows, settings.guarantee),
+        embed=True,
     )
     return Source(*loaded, fingerprint(settings.data))
 

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
     train: Any = split.train
     likelihood = likelihoods.choose(settings.likelihood or likelihoods.usual(split.kind))
     if not split.image_shape:
-        train = likelihood.standardized(train)
+        train = likelihood.standardized(train, codes=len(split.categories))
     model: Any = build(run.model, settings.seed, settings.device)
     if "width" in ranges:
         model = partial(_of_width, run.model, settings)

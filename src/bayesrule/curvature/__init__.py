@@ -8,7 +8,7 @@ from bayesrule.curvature.kernels import kernels
 from bayesrule.curvature.limits import check_memory, check_outputs
 from bayesrule.curvature.plans import STRUCTURES, Bill, StructureName, Subset, bill, chosen, last_layer
 from bayesrule.curvature.propagation import Tangents, propagate
-from bayesrule.curvature.roots import LABELS, Averaged, Labels, averaged
+from bayesrule.curvature.roots import LABELS, Averaged, Labels, averaged, log_probs
 from bayesrule.curvature.squares import SquaredGradients
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "jacobians",
     "kernels",
     "last_layer",
+    "log_probs",
     "propagate",
     "rescaled",
 ]

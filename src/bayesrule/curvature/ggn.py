@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bayesrule import structures
 from bayesrule.curvature import roots
 from bayesrule.curvature.costs import check_sums
-from bayesrule.curvature.heads import Head, head
+from bayesrule.curvature.heads import Head, KroneckerHead, head
 from bayesrule.curvature.parts import Part
 from bayesrule.curvature.plans import STRUCTURES, StructureName, Subset, chosen, part_of, plan
 from bayesrule.curvature.roots import LABELS, Labels
@@ -20,6 +20,8 @@ from bayesrule.curvature.watched import Watched
 from bayesrule.data import Batch, Inputs, inputs
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import unknown
+
+HEADS: dict[str, type[Head] | type[KroneckerHead]] = {"dense": Head, "kronecker": KroneckerHead}
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +132,7 @@ class _Sums:
         self.watched = Watched(model, chosen(model, x, subset))
         self.likelihood, self.structure, self.rank = likelihood, structure, rank
         self.parts: list[Part | Sketch] = []
-        self.head: Head | None = None
+        self.head: Head | KroneckerHead | None = None
         self.fallbacks: dict[str, str] = {}
         self.examples, self.loss = 0, 0.0
 
@@ -159,8 +161,9 @@ class _Sums:
         """Now that there is a pass, the blocks are known."""
         blocks, self.fallbacks = plan(self.structure, self.rank, self.watched)
         check_sums(blocks, outputs.device)
-        if self.structure == "dense" and head(self.watched, outputs) is not None:
-            self.head = Head(self.watched.parameters)
+        kind = HEADS.get(self.structure)
+        if kind is not None and head(self.watched, outputs) is not None:
+            self.head = kind(self.watched.parameters)
         else:
             self.parts = [part_of(block) for block in blocks]
 
@@ -179,7 +182,7 @@ class _Sums:
                 for each in self.parts:
                     each.add(columns)
 
-    def _add_head(self, outputs: Tensor, sums: Head, root: Tensor) -> None:
+    def _add_head(self, outputs: Tensor, sums: Head | KroneckerHead, root: Tensor) -> None:
         """Without a backward pass: Λ from its root [B, C, K], and the layer's input."""
         use = head(self.watched, outputs)
         if use is None:
@@ -190,7 +193,7 @@ class _Sums:
         """The parts, in the order of the flat vector."""
         shapes = {name: p.shape for name, p in self.watched.parameters.items()}
         order = {name: index for index, name in enumerate(shapes)}
-        found: list[Part | Sketch | Head] = [*self.parts]
+        found: list[Part | Sketch | Head | KroneckerHead] = [*self.parts]
         if self.head is not None:
             found = [self.head]
         found.sort(key=lambda part: order[next(iter(part.parameters))])

@@ -1,4 +1,4 @@
-"""The dense curvature of a last layer, without a backward pass.
+"""The curvature of a last layer, dense or as a Kronecker product, without a backward pass.
 
 With outputs f = W a, a the layer's input (and a 1 for the bias), the Jacobian in W is I ⊗ aᵀ, so that
 
@@ -25,7 +25,7 @@ from bayesrule.curvature.parts import check_finite, zeros
 from bayesrule.curvature.records import Use
 from bayesrule.curvature.rules import separates
 from bayesrule.curvature.watched import Watched, unshaped
-from bayesrule.structures import Dense
+from bayesrule.structures import Dense, Kronecker
 
 WAIT = 4096
 """Examples that are gathered before they are added: the sums are large, and going through them takes time."""
@@ -127,6 +127,39 @@ class Head:
     def _beside(self, c: int) -> Tensor | int:
         """Σ_{d ≠ c} of the blocks (c, d); a lone output has none."""
         return sum(self.sums[index] for index, pair in enumerate(self.pairs) if c in pair and pair != (c, c))
+
+
+class KroneckerHead:
+    """(Σ_i Λ_i) ⊗ (1/n Σ_i a_i a_iᵀ), what a Kronecker product keeps of Σ_i Λ_i ⊗ a_i a_iᵀ.
+
+    >>> sums = KroneckerHead({"weight": torch.zeros(1, 2), "bias": torch.zeros(1)})
+    >>> sums.add(torch.tensor([[2.0, 3.0]]), torch.tensor([[[10.0]]]))
+    >>> sums.result().dense()[0]
+    tensor([40., 60., 20.])
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        self.parameters = parameters
+        weight, *bias = parameters.values()
+        self.bias, side = bool(bias), weight.shape[1] + len(bias)
+        self.left, self.right = zeros(weight, len(weight), len(weight)), zeros(weight, side, side)
+        self.examples = 0
+
+    @torch.no_grad()
+    def add(self, features: Tensor, hessian: Tensor) -> None:
+        """Inputs [B, I] of the layer and Λ [B, C, C]."""
+        a = wide(features)
+        if self.bias:
+            a = torch.cat([a, a.new_ones(len(a), 1)], 1)
+        self.left += wide(hessian).sum(0)
+        self.right.addmm_(a.T, a)
+        self.examples += len(a)
+
+    def result(self) -> Kronecker:
+        """The product of the two means, times the number of examples."""
+        found = Kronecker.of(self.left, self.right / self.examples, self.bias)
+        check_finite(self.parameters, found.diagonal)
+        return found
 
 
 def _row_sums(hessian: Tensor) -> Tensor:

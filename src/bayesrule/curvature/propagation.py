@@ -63,6 +63,20 @@ class Tangents:
         parts = _parts(precision, self._parameters)
         return torch.cat([_covariance(parts, outputs, columns) for outputs, columns in self._passes])
 
+    @torch.no_grad()
+    def along(self, direction: Mapping[str, Tensor]) -> Tensor:
+        """J d [B, K], for a direction d of the weights by name.
+
+        >>> tangents = Tangents(nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 2.0]]), ["weight"])
+        >>> tangents.along({"weight": torch.tensor([[3.0, 1.0]])})
+        tensor([[5.]])
+        """
+        found = []
+        for outputs, columns in self._passes:
+            each = [_directed(columns, name, d, len(outputs)) for name, d in direction.items()]
+            found.append(torch.stack(each).sum(0))
+        return torch.cat(found)
+
 
 def _recorded(watched: Watched, x: Inputs) -> tuple[Tensor, list[Forms]]:
     """The outputs for some examples, and their gradients in the weights, one form for each output."""
@@ -169,6 +183,19 @@ def _sides(columns: list[Forms], name: str, *others: str) -> tuple[Tensor, Tenso
         left.append(outer.left)
     assert right is not None, "there is at least one output"
     return torch.stack(left, 1), right
+
+
+def _directed(columns: list[Forms], name: str, d: Tensor, examples: int) -> Tensor:
+    """J d [B, K] of one pass, for a direction of one parameter."""
+    sides = _sides(columns, name)
+    if sides is not None:  # g_kᵀ D a
+        left, right = sides
+        return torch.einsum("bko,bo->bk", left, right @ d.reshape(len(d), -1).T.to(right.dtype))
+    found = []
+    for rows in pieces(examples, d.numel() * len(columns)):
+        j = torch.stack([gradients(forms, {name: d}, rows) for forms in columns], 1)
+        found.append(j @ d.flatten().to(j.dtype))
+    return torch.cat(found)
 
 
 def _written(part: Structure, own: Mapping[str, Tensor], columns: list[Forms], examples: int) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
 
 from bayesrule.likelihoods import Categorical, Likelihood
 
@@ -58,7 +59,7 @@ def root(likelihood: Likelihood, outputs: Tensor) -> Tensor:
     True
     """
     found = hessian(likelihood, outputs)
-    if type(likelihood) is Categorical:
+    if type(likelihood) is Categorical and likelihood.vector is None and likelihood.isotonic is None:
         # in closed form: eigenvectors of Λ are dear for many classes, and lose digits where p is nearly one
         p = positions(likelihood.mean(outputs.detach())).transpose(1, 2)
         factor = p.sqrt().diag_embed() - p.unsqueeze(-1) * p.sqrt().unsqueeze(-2)
@@ -128,7 +129,38 @@ def averaged(likelihood: Likelihood, f: Tensor, noise: Tensor, y: Tensor) -> Ave
     """
     count, examples = len(noise), len(f)
     points = (f + noise).flatten(0, 1)
+    if type(likelihood) is Categorical:
+        return _averaged_classes(likelihood, points, count, y)
     targets = y.repeat(count, *[1] * (y.ndim - 1))
     residual = -slope(likelihood, points, targets).reshape(count, examples, -1).mean(0)
     curved = hessian(likelihood, points).reshape(count, examples, *([positions(f).shape[1]] * 2))
     return Averaged(residual, curved.mean(0))
+
+
+def _averaged_classes(likelihood: Categorical, points: Tensor, count: int, y: Tensor) -> Averaged:
+    """In closed form: E[p] − y and diag(E[p]) − E[p pᵀ], over T and T². No C × C matrix of a point is written out."""
+    p = _classes_first(likelihood, points).softmax(0).reshape(-1, count, len(y))
+    mean = p.mean(1).T
+    squares = torch.einsum("ksb,lsb->bkl", p, p) / count
+    unit, labels = likelihood.divisor(p), one_hot(y, len(p))
+    return Averaged((mean - labels) / unit, (mean.diag_embed() - squares) / unit.square())
+
+
+def log_probs(likelihood: Likelihood, f: Tensor, noise: Tensor, y: Tensor) -> Tensor:
+    """log p(y|f + noise_s) of every example at S points, [S, B], for outputs [B, C] or [B].
+
+    >>> log_probs(Categorical(), torch.zeros(1, 2), torch.zeros(3, 1, 2), torch.tensor([0])).exp()[:, 0]
+    tensor([0.5000, 0.5000, 0.5000])
+    """
+    points = (f + noise).flatten(0, 1)
+    targets = y.repeat(len(noise), *[1] * (y.ndim - 1))
+    if type(likelihood) is Categorical:
+        found = -cross_entropy(_classes_first(likelihood, points)[None], targets[None], reduction="none")
+    else:
+        found = likelihood.log_prob(points, targets)
+    return found.reshape(noise.shape[:2])
+
+
+def _classes_first(likelihood: Categorical, points: Tensor) -> Tensor:
+    """Logits [C, N] from outputs [N, C]: of few classes and many points, kernels take a fifth of the time like this."""
+    return likelihood.logits(points).T.contiguous()

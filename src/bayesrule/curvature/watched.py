@@ -147,9 +147,12 @@ class Watched:
                 edges.append(edge)
         if not asked or not outputs.requires_grad:
             return {}
+        given = gradient.to(outputs.dtype)
+        if len(asked) == 1 and edges[0] == get_gradient_edge(outputs):  # a last layer: nothing is between
+            use, index = asked[0]
+            return {use: {index: given}}
         # Edges, not tensors: a layer's output that is changed in place (ReLU(inplace=True)) is another node afterwards.
         # The graph is kept for the next column.
-        given = gradient.to(outputs.dtype)
         found = torch.autograd.grad(outputs, edges, given, retain_graph=True, allow_unused=True)
         pulled: dict[Use, dict[int, Tensor]] = {}
         for (use, index), g in zip(asked, found, strict=True):

@@ -3,7 +3,7 @@
 Importing this package needs torch and numpy only; pandas, scikit-learn and pyarrow are imported where they are used.
 """
 
-from bayesrule.data import inputs
+from bayesrule.data import augmentations, inputs, shifts
 from bayesrule.data.batches import Arrays, Batch, Data
 from bayesrule.data.catalog import NAMES, TABLES, CatalogEntry, load_set, names
 from bayesrule.data.columns import CategoryColumn, Column
@@ -36,6 +36,7 @@ __all__ = [
     "and_gate",
     "as_data",
     "as_inputs",
+    "augmentations",
     "cut",
     "digits",
     "fingerprint",
@@ -47,6 +48,7 @@ __all__ = [
     "moons",
     "names",
     "read_table",
+    "shifts",
     "sine",
     "spare",
     "standardize",

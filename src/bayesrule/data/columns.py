@@ -22,6 +22,8 @@ MOST_CATEGORIES = 50
 """More different texts than this are an id, unless there are two rows for each."""
 MOST_INPUTS = 100
 """A column becomes no more inputs than this."""
+MOST_ONE_HOT = 10
+"""A column of more categories becomes their numbers, where the network has a vector for each."""
 LEAST_IDS = 10
 """Fewer texts than this may all differ by chance."""
 ANSWERS = (("no", "yes"), ("false", "true"), ("n", "y"), ("f", "t"))
@@ -88,19 +90,29 @@ class AnswerColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A column of categories, one-hot."""
+    """A column of categories: ``one_hot``, or as their numbers, from 1 on.
+
+    One that is missing, or was not seen in training, is all zeros, or number 0.
+    """
 
     name: str
     categories: tuple[str, ...]
+    one_hot: bool = True
 
     @property
     def features(self) -> list[str]:
         """The names of the columns it becomes."""
+        if not self.one_hot:
+            return [self.name]
         return [f"{self.name}={category}" for category in self.categories]
 
     def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
         """The column as numbers, [rows, features]."""
-        return (as_texts(column)[:, None] == np.array(self.categories, dtype=object)).astype(np.float64)
+        number = {category: k for k, category in enumerate(self.categories, 1)}
+        numbers = np.array([number.get(text, 0) for text in as_texts(column)], dtype=np.float64)[:, None]
+        if not self.one_hot:
+            return numbers
+        return (numbers == np.arange(1, len(self.categories) + 1)).astype(np.float64)
 
     def unusual(self, column: pd.Series[Any]) -> NDArray[np.bool_]:
         """Which rows hold a category that was not seen in training; missing ones do not."""
@@ -166,8 +178,8 @@ def _small(column: pd.Series[Any]) -> NDArray[np.object_]:
     return np.array([text and text.casefold() for text in as_texts(column)], dtype=object)
 
 
-def learn_column(column: pd.Series[Any]) -> Column | str:
-    """The recipe of a column, or why it is dropped."""
+def learn_column(column: pd.Series[Any], embed: bool = False) -> Column | str:
+    """The recipe of a column, or why it is dropped; ``embed``: categories may become their numbers."""
     missing, name, content = bool(column.isna().any()), str(column.name), content_of(column)
     if column.isna().all():
         return "it is empty"
@@ -192,6 +204,8 @@ def learn_column(column: pd.Series[Any]) -> Column | str:
     rows = int(column.notna().sum())
     if (len(categories) > MOST_CATEGORIES and len(categories) > rows / 2) or len(categories) == rows >= LEAST_IDS:
         return f"its {len(categories)} different values in {len(column)} rows look like an id"
+    if embed and len(categories) > MOST_ONE_HOT:
+        return CategoryColumn(name, categories, one_hot=False)
     if len(categories) > MOST_INPUTS:
         return f"its {len(categories)} categories are more than {MOST_INPUTS}; put rare ones together to keep it"
     if (answers := _answers(categories)) is not None:

@@ -66,12 +66,13 @@ def as_inputs(x: Any) -> Inputs:
     return x
 
 
-def standardize(train: Any, targets: str = "auto") -> Arrays:
+def standardize(train: Any, targets: str = "auto", codes: int = 0) -> Arrays:
     """Data with inputs, and targets if they are real numbers, of mean 0 and standard deviation 1.
 
     Inputs are scaled per feature, pictures [B, C, H, W] per channel; a constant feature is only centred. Integer
     inputs may be indices and stay. Integer targets are labels or counts and are never scaled, and neither are
-    floating targets that are only 0 and 1; ``targets="keep"`` leaves all targets as they are.
+    floating targets that are only 0 and 1; ``targets="keep"`` leaves all targets as they are. The last ``codes``
+    inputs, numbers of categories as `br.models.tabular` takes them, stay too.
 
     >>> data = standardize(([[0.0, 7.0], [2.0, 7.0]], [10.0, 30.0]))
     >>> data.x.tolist(), data.y.tolist(), data.scaling.targets.loc.item()
@@ -90,6 +91,9 @@ def standardize(train: Any, targets: str = "auto") -> Arrays:
     scale_x = scale_y = None
     if x.is_floating_point():
         scale_x = _z_score(x, weight)
+        if codes:
+            coded = torch.arange(x.shape[-1]) >= x.shape[-1] - codes
+            scale_x = Affine(scale_x.loc.masked_fill(coded, 0.0), scale_x.scale.masked_fill(coded, 1.0))
     if targets == "auto" and not labels:
         scale_y = _z_score(y, weight)
     scaling = Scaling(scale_x, scale_y)

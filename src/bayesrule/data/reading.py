@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -110,7 +111,7 @@ def _delimited(path: Path, sep: str | None, texts: Collection[str]) -> Table:
     try:
         frame = pd.read_csv(path, low_memory=False, dtype=verbatim, **form.pandas, **_exactly())
     except (ValueError, OSError) as error:  # pandas' parser errors are ValueErrors
-        raise ValueError(f"{path} cannot be read as csv: {error}") from error
+        raise ValueError(f"{path} cannot be read as csv: {_in_words(error, form.separator)}") from error
     if not isinstance(frame.index, pd.RangeIndex):
         raise ValueError(f"{path} must name every column, but its rows have more values than its first line")
     frame = _with_rows(path, frame.rename(columns=lambda name: str(name).strip()))
@@ -177,6 +178,17 @@ def _exactly() -> dict[str, Any]:
 
     version = tuple(int(part) for part in pd.__version__.split(".")[:2])
     return {} if version >= (3, 1) else {"float_precision": "round_trip"}
+
+
+def _in_words(error: Exception, separator: str) -> str:
+    """What pandas says, or for a line of too many cells what to do."""
+    found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+    if found is None:
+        return str(error)
+    columns, line, cells = found.groups()
+    return (
+        f"line {line} has {cells} cells, and there are {columns} columns: put texts that hold {separator!r} in quotes"
+    )
 
 
 def _header(form: Form) -> list[str]:

@@ -40,6 +40,8 @@ class Split:
     """How many times each training example counts; None: once."""
     calibration: Pair | None = None
     """Examples that are neither trained nor tested on, for promises to be calibrated on."""
+    categories: tuple[int, ...] = ()
+    """How many categories there are in each of the last inputs, which are their numbers; other inputs are amounts."""
 
     @property
     def train(self) -> Pair:

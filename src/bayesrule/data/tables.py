@@ -12,9 +12,12 @@ dates        days, and sine and cosine of the time of the year, of the week and,
 anything     one 0/1 column for each category seen in training, in sorted order; all 0 for unseen or missing
 ============ =================================================================================================
 
-Constant and empty columns, lengths of time, ids and columns of more than 100 categories are dropped, and
-``notes`` says so. Ids are texts that all differ, or are more than 50 and more than one for every two rows; and whole
-numbers that all differ, if the column has no name or one like ``id`` or ``customer_id``. The target is
+If the network is to ``embed`` them, a column of more than 10 categories becomes the number of the category, from 1 on
+in sorted order; 0 for unseen or missing. Such inputs are the last ones. Otherwise a column of more than 100 is dropped.
+
+Constant and empty columns, lengths of time and ids are dropped, and ``notes`` says so. Ids are texts that all differ,
+or are more than 50 and more than one for every two rows; and whole numbers that all differ, if the column has no name
+or one like ``id`` or ``customer_id``. The target is
 
 - classes, if it holds anything but numbers, or yes/no;
 - classes, if it holds whole numbers: just two different ones, or at most 20 and at most 5 % of the number of rows;
@@ -27,7 +30,7 @@ import difflib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 import numpy as np
 import torch
@@ -97,10 +100,12 @@ class Schema:
         kind: Kind | None = None,
         without: Collection[str] = (),
         first: pd.DataFrame | None = None,
+        embed: bool = False,
     ) -> Schema:
         """The schema of a table of training rows; the columns ``without`` are no inputs.
 
         ``first``: the rows that say how columns become inputs, where only some may; all rows say what the target is.
+        ``embed``: the network has vectors for the categories of columns that have more than 10.
         """
         frame, notes = known_rows(frame, target)
         kind, said = _kind(frame[target], kind)
@@ -109,13 +114,15 @@ class Schema:
         runs: list[str] = []
         shown = frame if first is None else _named(first)
         for name in _inputs(frame, target, without):
-            column = learn_column(shown[name])
+            column = learn_column(shown[name], embed)
             if isinstance(column, str):
                 notes.append(f"column {name!r} dropped: {column}")
                 continue
             columns.append(column)
             if isinstance(column, DateColumn):
                 notes.append(f"column {name!r} is read as dates{READINGS[column.reading]}")
+            elif _is_code(column):
+                notes.append(f"column {name!r} has {len(column.categories)} categories: a vector is learnt for each")
             elif is_run(shown[name]):
                 runs.append(f"column {name!r} holds different whole numbers one after another: drop it if it is an id")
         if not columns:
@@ -123,6 +130,7 @@ class Schema:
         classes: tuple[str, ...] = ()
         if kind == "classes":
             classes = sorted_texts(frame[target])
+        columns.sort(key=_is_code)  # the order is kept otherwise
         return cls(target, kind, tuple(columns), classes, (*notes, *runs))
 
     @property
@@ -134,6 +142,11 @@ class Schema:
     def features(self) -> tuple[str, ...]:
         """The names of the inputs."""
         return tuple(feature for column in self.columns for feature in column.features)
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """How many categories there are in each of the last inputs, which are their numbers."""
+        return tuple(len(column.categories) for column in self.columns if _is_code(column))
 
     def inputs(self, frame: pd.DataFrame) -> NDArray[np.float64]:
         """The inputs [rows, features] of any table with the columns of the schema; other columns are ignored."""
@@ -190,7 +203,7 @@ class Schema:
         columns: list[Column] = []
         for column in data["columns"]:
             if "categories" in column:
-                columns.append(CategoryColumn(column["name"], tuple(column["categories"])))
+                columns.append(CategoryColumn(**column | {"categories": tuple(column["categories"])}))
             elif "reading" in column:
                 columns.append(DateColumn(**column))
             elif "yes" in column:
@@ -198,6 +211,11 @@ class Schema:
             else:
                 columns.append(NumberColumn(**column))
         return cls(data["target"], data["kind"], tuple(columns), tuple(data["classes"]), tuple(data["notes"]))
+
+
+def _is_code(column: Column) -> TypeGuard[CategoryColumn]:
+    """Whether a column becomes the number of its category."""
+    return isinstance(column, CategoryColumn) and not column.one_hot
 
 
 def load_table(
@@ -211,6 +229,7 @@ def load_table(
     without: Collection[str] = (),
     weights: str | None = None,
     calibration: Callable[[int], int] | None = None,
+    embed: bool = False,
 ) -> tuple[Split, Schema]:
     """A file as a `Split`, with the schema learnt on its training rows, or the one that is given.
 
@@ -227,6 +246,8 @@ def load_table(
         weights: A column that says how many times each training row counts; it is no input.
         calibration: How many of so many training rows are spared for calibration. Nothing is learnt from them but which
             classes there are.
+        embed: Whether columns of more than 10 categories become their numbers, ``split.categories``, for a network that
+            has a vector for each: `br.models.tabular`.
     """
     table = open_table(path, sep)
     frame, holes = known_rows(table.frame, target)
@@ -245,7 +266,7 @@ def load_table(
         left, aside = spare(len(train), calibration(len(train)), mixed(seed, 1))
         train, spared = known.iloc[left.numpy()], known.iloc[aside.numpy()]
     if schema is None:
-        schema = Schema.learn(known, target, kind, without, None if spared is None else train)
+        schema = Schema.learn(known, target, kind, without, None if spared is None else train, embed)
         # What is said of the target is of all rows, and of the columns of the training rows.
         schema = replace(schema, notes=(*table.notes, *notes, said, *schema.notes[1:]))
     what = f"{len(known)} + {len(held)} rows of {Path(path).name}, target {target!r}"
@@ -261,6 +282,7 @@ def load_table(
         schema.features,
         weight=None if weights is None else _weights(train, weights),
         calibration=None if spared is None else _pair(schema, spared),
+        categories=schema.categories,
     )
     return split, schema
 

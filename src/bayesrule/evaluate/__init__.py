@@ -10,6 +10,8 @@ from bayesrule.evaluate.guarantees import guarantees
 from bayesrule.evaluate.null import Null
 from bayesrule.evaluate.score import score
 from bayesrule.evaluate.scores import Scores
+from bayesrule.evaluate.shift import ShiftCurves, under_shift
+from bayesrule.evaluate.strangers import StrangerScores, strangers
 from bayesrule.evaluate.verb import evaluate
 from bayesrule.evaluate.weighted import flat, risk_curve
 
@@ -18,6 +20,8 @@ __all__ = [
     "Mixing",
     "Null",
     "Scores",
+    "ShiftCurves",
+    "StrangerScores",
     "agreement",
     "baselines",
     "chains",
@@ -31,4 +35,6 @@ __all__ = [
     "risk_coverage",
     "risk_curve",
     "score",
+    "strangers",
+    "under_shift",
 ]

@@ -8,8 +8,9 @@ linear      logistic regression        ridge regression                Poisson r
 boosting    trees on gradients         the same                        the same, of the Poisson likelihood
 =========== ========================== =============================== ==========================================
 
-All are scikit-learn's as they come. Those of reals give no noise: it is the deviation of predictions of rows that they
-were not trained on. A training row of weight w counts as w rows.
+All are scikit-learn's as they come. Of a column that is numbers of categories they see what each tells of the target
+(`sklearn.preprocessing.TargetEncoder`: means over other rows, shrunk). Those of reals give no noise: it is the
+deviation of predictions of rows that they were not trained on. A training row of weight w counts as w rows.
 """
 
 from __future__ import annotations
@@ -142,6 +143,8 @@ def _boosting(rows: Rows, split: Split, seed: int) -> Law:
 
 def _trained(model: Any, rows: Rows, split: Split, seed: int) -> Law:
     """The law of a model of scikit-learn."""
+    if split.categories:
+        model = _encoded(model, split, seed)
     if split.kind == "classes":
         _fit(model, rows)
         return lambda at: _classes(_all_classes(model, at, len(split.classes)))
@@ -152,11 +155,26 @@ def _trained(model: Any, rows: Rows, split: Split, seed: int) -> Law:
     return lambda at: _reals(model.predict(at), noise, rows.y)
 
 
+def _encoded(model: Any, split: Split, seed: int) -> Any:
+    """A model that is given, in the place of a category's number, what it tells of the target."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import TargetEncoder
+
+    kind = "auto" if split.kind == "classes" else "continuous"
+    encoder = TargetEncoder(target_type=kind, random_state=seed)
+    coded = slice(-len(split.categories), None)
+    steps = [step for _, step in getattr(model, "steps", [("", model)])]
+    return make_pipeline(ColumnTransformer([("codes", encoder, coded)], remainder="passthrough"), *steps)
+
+
 def _fit(model: Any, rows: Rows) -> None:
-    """Train a model of scikit-learn; in a pipeline every step counts the rows by their weights."""
+    """Train a model of scikit-learn; in a pipeline every step that can counts the rows by their weights."""
+    from sklearn.utils.validation import has_fit_parameter
+
     weights: dict[str, Array] = {}
     if rows.weight is not None:
-        steps = [f"{step}__" for step, _ in getattr(model, "steps", [])]
+        steps = [f"{name}__" for name, step in getattr(model, "steps", []) if has_fit_parameter(step, "sample_weight")]
         weights = {f"{step}sample_weight": rows.weight for step in steps or [""]}
     model.fit(rows.x, rows.y, **weights)
 

@@ -59,12 +59,16 @@ def evaluate(
     found = [Columns.of(posterior.predict(x, samples=samples, seed=seed), y) for x, y in _parts(data, samples)]
     if ood is None:
         return _scores(Columns.cat(found), None, bootstrap, seed)
+    outside = posterior.predict(elsewhere(ood), samples=samples, seed=seed)
+    return _scores(Columns.cat(found), outside, bootstrap, seed)
+
+
+def elsewhere(ood: Any) -> Any:
+    """Inputs from elsewhere; where targets come with them, these are of no use."""
     pair = isinstance(ood, tuple) and len(ood) == 2
-    outside = ood
-    if pair or isinstance(ood, Data | Dataset | DataLoader):  # its targets are of no use
-        outside = as_data(ood).raw().x
-    prediction = posterior.predict(outside, samples=samples, seed=seed)
-    return _scores(Columns.cat(found), prediction, bootstrap, seed)
+    if pair or isinstance(ood, Data | Dataset | DataLoader):
+        return as_data(ood).raw().x
+    return ood
 
 
 def _parts(data: Data, samples: int) -> Iterator[Batch]:

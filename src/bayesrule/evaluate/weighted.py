@@ -88,15 +88,48 @@ def risk_curve(confidence: Tensor, loss: Tensor, weights: Tensor) -> tuple[Tenso
 
 def separation(inside: Tensor, outside: Tensor) -> Statistic:
     """AUROC: the chance that an outside value is above an inside one, ties counting half."""
+
+    def area(negative: Tensor, positive: Tensor) -> Tensor:
+        below = negative.cumsum(1) - negative / 2  # of equal values half count as below
+        return (positive * below).sum(1) / (negative.sum(1) * positive.sum(1))
+
+    return _by_level(inside, outside, area)
+
+
+def average_precision(inside: Tensor, outside: Tensor) -> Statistic:
+    """AUPR: the mean over outside examples of the share of outside ones among all that are at least as high.
+
+    Values that are equal are found at once, without interpolation.
+    """
+
+    def area(negative: Tensor, positive: Tensor) -> Tensor:
+        found, alarms = positive.flip(1).cumsum(1), negative.flip(1).cumsum(1)
+        precision = found / (found + alarms).clamp(min=1)  # a resample may have nothing at the highest levels
+        return (positive.flip(1) * precision).sum(1) / positive.sum(1)
+
+    return _by_level(inside, outside, area)
+
+
+def passed_unseen(inside: Tensor, outside: Tensor, share: float = 0.95) -> Statistic:
+    """FPR95: how many outside examples pass for inside ones at the threshold that lets a share of these pass."""
+
+    def passing(negative: Tensor, positive: Tensor) -> Tensor:
+        known = negative.cumsum(1) / negative.sum(1, keepdim=True)
+        strangers = positive.cumsum(1) / positive.sum(1, keepdim=True)
+        first = (known >= share).to(torch.uint8).argmax(1)  # of equals the first
+        return strangers.gather(1, first[:, None])[:, 0]
+
+    return _by_level(inside, outside, passing)
+
+
+def _by_level(inside: Tensor, outside: Tensor, of: Callable[[Tensor, Tensor], Tensor]) -> Statistic:
+    """A function of the weights ``[R, G]`` of inside and outside examples at each distinct value, the lowest first."""
     inside, outside = flat(inside), flat(outside)
     n = len(inside)
     levels, group = torch.unique(torch.cat([inside, outside]), return_inverse=True)
 
     def statistic(weights: Tensor) -> Tensor:
         empty = torch.zeros(len(weights), len(levels), dtype=torch.float64)
-        negative = empty.index_add(1, group[:n], weights[:, :n])
-        positive = empty.index_add(1, group[n:], weights[:, n:])
-        below = negative.cumsum(1) - negative / 2  # of equal values half count as below
-        return (positive * below).sum(1) / (negative.sum(1) * positive.sum(1))
+        return of(empty.index_add(1, group[:n], weights[:, :n]), empty.index_add(1, group[n:], weights[:, n:]))
 
     return statistic

@@ -8,6 +8,7 @@
 ``mean_field``    Huix et al. 2022, inference of overparameterized networks
 ``penalties``     Wolinski, Charpiat and Ollivier, penalties as priors
 ``principles``    Khan, Deep learning with Bayesian principles
+``trust``         Ovadia et al. 2019 and Hein et al. 2019, shift and strangers
 ================  =============================================================
 """
 
@@ -59,6 +60,7 @@ from bayesrule.experiments.principles import (
     sequential_bayes,
     toy_lifelong,
 )
+from bayesrule.experiments.trust import ood_mnist, shift_mnist
 
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "active-features": active_features.run,
@@ -87,6 +89,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "mean-and-sigma-groups": groups.run,
     "more-accurate-posterior": more_accurate_posterior.run,
     "noise-confidence": noise_confidence.run,
+    "ood-mnist": ood_mnist.run,
     "optimizers": optimizers.run,
     "path-derivative": path_derivative.run,
     "penalty-table": penalty_table.run,
@@ -96,6 +99,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "segmentation": segmentation.run,
     "sequential-bayes": sequential_bayes.run,
     "sgd-landscape": sgd_landscape.run,
+    "shift-mnist": shift_mnist.run,
     "sigma-pull": sigma_pull.run,
     "temperature-cifar": temperature_cifar.run,
     "temperature-mnist": temperature_mnist.run,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,66 +67,85 @@ def run(
     check_fitting(strategy, stream)
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1, not {epochs}")
-    folder = None if out is None else Path(out)
-    if folder is None:
-        return _run(stream, strategy, model, epochs, batch_size, likelihood, hidden, seed, samples, None, tell)
-    folder.mkdir(parents=True, exist_ok=True)
-    with held(folder):
-        return _run(stream, strategy, model, epochs, batch_size, likelihood, hidden, seed, samples, folder, tell)
-
-
-def _run(
-    stream: Stream,
-    strategy: Strategy,
-    model: nn.Module | None,
-    epochs: int,
-    batch_size: int,
-    likelihood: str | Likelihood | None,
-    hidden: tuple[int, ...],
-    seed: int,
-    samples: int,
-    folder: Path | None,
-    tell: Callable[[str], object] | None,
-) -> Result:
-    chapters: list[Chapter] = []
     first = stream[0]
     fresh = _network(stream, first, hidden, seed) if model is None else modules.twin(model)
-    chosen_likelihood = _likelihood(likelihood, fresh, first)
-    settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "samples": samples, "tasks": stream.count}
-    settings["network"] = modules.signature(fresh)
-    # as it comes back from a file, where tuples are lists
-    about = json.loads(json.dumps(to_spec(strategy) | {"settings": settings}))
-    result = Result(stream.name, about, seed)
-    known = _stored(folder, result)
-    past = Past()
-    for index in range(stream.count):
-        chapter = _made(stream, index, chapters)
-        chapters.append(chapter)
-        fits = Fits(
-            fresh,
-            chosen_likelihood,
-            epochs,
-            batch_size,
-            mixed(seed, index),
-            len(chapter.train[1]),
-            None if folder is None else folder / f"task-{index + 1:02}",
-        )
-        began = time.perf_counter()
-        past = strategy.learn(past, chapter, fits)
-        seconds = time.perf_counter() - began
-        if known is not None and index < len(known.accuracy):  # judged before the run was cut short
-            result = _prefix(known, index + 1)
-            continue
-        tests = [each.test for each in chapters] + _following(stream, index + 1, chapters)
-        _add(result, chapter, past, tests, fresh, fits, samples, seconds)
-        _store(folder, result)
-        if tell is not None:
-            tell(f"task {index + 1}/{stream.count}, {chapter.name}: average {result.average:.4f}, {seconds:.1f} s")
-    result = Result(**{**result.__dict__, "finished": True})
-    if folder is not None and past.memory.parts:
-        past.memory.save(folder / "memory.safetensors")
-    _store(folder, result)
-    return result
+    folder = None if out is None else Path(out)
+    life = _Life(
+        stream, strategy, fresh, _likelihood(likelihood, fresh, first), epochs, batch_size, seed, samples, folder
+    )
+    if folder is None:
+        return life.learn(tell)
+    folder.mkdir(parents=True, exist_ok=True)
+    with held(folder):
+        return life.learn(tell)
+
+
+@dataclass(frozen=True, eq=False)
+class _Life:
+    """One run: fields as of `run`, ``fresh`` the network before the first task."""
+
+    stream: Stream
+    strategy: Strategy
+    fresh: nn.Module
+    likelihood: Likelihood
+    epochs: int
+    batch_size: int
+    seed: int
+    samples: int
+    folder: Path | None
+
+    def learn(self, tell: Callable[[str], object] | None) -> Result:
+        """Task after task; those whose fits and judgement the folder holds are read."""
+        result = self._beginning()
+        known = _stored(self.folder, result)
+        past, chapters = Past(), list[Chapter]()
+        for index in range(self.stream.count):
+            chapter = _made(self.stream, index, chapters)
+            chapters.append(chapter)
+            fits = self._fits(index, chapter)
+            began = time.process_time()  # of the processor: ratios of it say something on a busy machine, too
+            past = self.strategy.learn(past, chapter, fits)
+            seconds = time.process_time() - began
+            if known is not None and index < len(known.accuracy):  # judged before the run was cut short
+                result = _prefix(known, index + 1)
+                continue
+            self._judge(result, past, chapters)
+            result.seconds.append(seconds)
+            _store(self.folder, result)
+            if tell is not None:
+                name = f"task {index + 1}/{self.stream.count}, {chapter.name}"
+                tell(f"{name}: average {result.average:.4f}, {seconds:.1f} s of processor")
+        result = Result(**{**result.__dict__, "finished": True})
+        if self.folder is not None and past.memory.parts:
+            past.memory.save(self.folder / "memory.safetensors")
+        _store(self.folder, result)
+        return result
+
+    def _beginning(self) -> Result:
+        """The result before the first task."""
+        settings: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size, "samples": self.samples}
+        settings |= {"tasks": self.stream.count, "network": modules.signature(self.fresh)}
+        # as it comes back from a file, where tuples are lists
+        about = json.loads(json.dumps(to_spec(self.strategy) | {"settings": settings}))
+        return Result(self.stream.name, about, self.seed)
+
+    def _fits(self, index: int, chapter: Chapter) -> Fits:
+        folder = None if self.folder is None else self.folder / f"task-{index + 1:02}"
+        seed, examples = mixed(self.seed, index), len(chapter.train[1])
+        return Fits(self.fresh, self.likelihood, self.epochs, self.batch_size, seed, examples, folder)
+
+    def _judge(self, result: Result, past: Past, chapters: list[Chapter]) -> None:
+        """One row more: all tasks so far, and the next before it is learnt."""
+        assert past.posterior is not None
+        if not result.first:
+            result.first.append(0.0)  # of the first task, which nothing comes before
+        following = _following(self.stream, len(chapters), chapters)
+        rows = [judged(past.posterior, test, self.samples) for test in [*(c.test for c in chapters), *following]]
+        result.tasks.append(chapters[-1].name)
+        for name in ("accuracy", "nll", "ece", "unsure"):
+            getattr(result, name).append([row[name] for row in rows])
+        result.first.extend(_right(self.fresh, test, self.likelihood) for test in following)
+        result.bytes.append(held_bytes(past))
 
 
 def _network(stream: Stream, first: Chapter, hidden: tuple[int, ...], seed: int) -> nn.Module:
@@ -207,30 +226,6 @@ def _check(chapter: Chapter, before: list[Chapter], stream: Stream) -> None:
 
 def _shapes(examples: Examples) -> list[list[int]]:
     return [list(part.shape[1:]) for _, part in inputs.named(examples[0])]
-
-
-def _add(
-    result: Result,
-    chapter: Chapter,
-    past: Past,
-    tests: list[Examples],
-    fresh: nn.Module,
-    fits: Fits,
-    samples: int,
-    seconds: float,
-) -> None:
-    """One row more."""
-    if not result.first:
-        result.first.append(0.0)  # of the first task, which nothing comes before
-    assert past.posterior is not None
-    rows = [judged(past.posterior, test, samples) for test in tests]
-    result.tasks.append(chapter.name)
-    for name in ("accuracy", "nll", "ece", "unsure"):
-        getattr(result, name).append([row[name] for row in rows])
-    if len(tests) > len(result.tasks):
-        result.first.append(_right(fresh, tests[-1], fits.likelihood))
-    result.seconds.append(seconds)
-    result.bytes.append(held_bytes(past))
 
 
 def _right(network: nn.Module, test: Examples, likelihood: Likelihood) -> float:

@@ -18,7 +18,8 @@ class Result:
     ``accuracy``: R, ``accuracy[i][j]`` the share of right labels on task j after task i, for j ≤ i, and for j = i + 1
     before it was learnt; for reals minus the RMSE. ``nll``, ``ece``, ``unsure``: the same shape: mean −log p(y|x), the
     expected calibration error and the mean epistemic uncertainty. ``first``: accuracy on each task before any was
-    learnt. ``seconds`` and ``bytes``: of each task, what learning took and what the strategy holds afterwards.
+    learnt. ``seconds`` and ``bytes``: of each task, the processor time that learning took and what the strategy holds
+    afterwards.
     """
 
     stream: str

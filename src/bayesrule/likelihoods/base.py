@@ -64,9 +64,9 @@ class Likelihood(Named, ABC):
         """Whether targets may be standardised: nothing of the likelihood is given in units of y."""
         return False
 
-    def standardized(self, train: Any) -> Arrays:
+    def standardized(self, train: Any, codes: int = 0) -> Arrays:
         """Data with standardised inputs, and targets if they `rescales_targets`: `bayesrule.data.standardize`."""
-        return standardize(train, targets="auto" if self.rescales_targets else "keep")
+        return standardize(train, "auto" if self.rescales_targets else "keep", codes)
 
     def unknowns(self) -> dict[str, Tensor]:
         """What is learnt with the weights, as unconstrained tensors."""
@@ -93,8 +93,11 @@ class Likelihood(Named, ABC):
         """The same with its unknowns for known: they stay as they are."""
         return self
 
-    def recalibrations(self) -> dict[str, Likelihood]:
-        """By name: the same with one more unknown, which is 1 in training and may be settled on held-out data then."""
+    def recalibrations(self, width: int = 1) -> dict[str, Likelihood]:
+        """By name: the same with one more unknown, which is 1 in training and may be settled on held-out data then.
+
+        ``width``: how many outputs an example has.
+        """
         return {}
 
     def uncalibrated(self) -> Likelihood:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from bayesrule.likelihoods.base import diagonal, single, summed
-from bayesrule.likelihoods.categorical import Tempered
+from bayesrule.likelihoods.base import Likelihood, diagonal, single, summed
+from bayesrule.likelihoods.categorical import GAPS, Tempered, isotonic
 from bayesrule.predictions import Binary, targets
 
 
@@ -49,7 +50,24 @@ class Bernoulli(Tempered):
         logits = self.logits(outputs)
         # Not p (1 − p): where p rounds to 1 that is 0, and σ(−f) is still right.
         found = logits.sigmoid() * (-logits).sigmoid()
+        if self.isotonic is not None:
+            segment = torch.bucketize(outputs.abs(), torch.tensor(GAPS[1:]).to(outputs))
+            found = found * self.isotonic.to(outputs)[segment].square()
+        if self.vector is not None:
+            found = found * self.vector[0].to(outputs).square()
         return diagonal(found if self.temperature is None else found / self.divisor(outputs).square())
+
+    def _of_classes(self, numbers: Tensor, outputs: Tensor, dim: int) -> Tensor:
+        """The same for every yes or no."""
+        return numbers.to(outputs).reshape(2, *[1] * outputs.ndim)
+
+    def _bent(self, outputs: Tensor, slopes: Tensor, dim: int) -> Tensor:
+        """h of how far one answer is above the other."""
+        return outputs.sign() * isotonic(outputs.abs(), slopes)
+
+    def recalibrations(self, width: int = 1) -> dict[str, Likelihood]:
+        """One scale and one shift for all answers."""
+        return super().recalibrations(1)
 
     def mean(self, outputs: Tensor) -> Tensor:
         """Probability of 1."""

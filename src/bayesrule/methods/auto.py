@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
@@ -19,6 +19,7 @@ from bayesrule.methods.base import Logs, Method, Needs, Plan, context
 from bayesrule.methods.candidates import Candidate
 from bayesrule.methods.gradient import GradientLearner, Trained
 from bayesrule.methods.teams import Team
+from bayesrule.models import Tabular
 from bayesrule.modules import Parameters
 from bayesrule.optim import Group
 from bayesrule.posteriors import Particles, Posterior, calibrate, match, most_probable, seats, stacked
@@ -27,6 +28,7 @@ from bayesrule.seeds import Noise
 from bayesrule.task import Task, units
 
 LINEAR, NETWORK = "linear", "network"  # children of a module whose outputs add up
+EFFECTS, EMBEDDING = "effects", "network.embedding"  # what categories add to the one, and their inputs of the other
 WIDE = 10.0  # deviation of a bias that nobody has an idea of
 MOST = 2**32  # bytes of networks that are trained side by side
 WHOLE = 2  # networks of each candidate that see all data
@@ -48,8 +50,10 @@ class Auto(Method):
     is for its network. For each s in ``columns`` there is one more whose weights from an input to the first layer come
     and go together, so that inputs that do not matter are left out (automatic relevance). And there are candidates
     without the network: weights N(0, s²) of the linear part for each s of ``ridges``, double exponential ones of
-    deviation s, which prefer few large weights to many small ones, for each s of ``lassos``, and a constant. A prior
-    that the user gives is the only belief then.
+    deviation s, which prefer few large weights to many small ones, for each s of ``lassos``, and a constant. With as
+    many columns as rows there are these alone, and weights of heavy tails, p(w) ∝ (1 + |w|/s)^−2, for each s of
+    ``paretos``; noise is then learnt from the held-out examples, since weights of so many columns fit any noise. A
+    prior that the user gives is the only belief then.
 
     ``folds``: K; None is 5, or 2 with a tenth of the data held out from each where there are more than 20 000 examples.
     ``whole``: J; None is 2, or 0 for more than 20 000 examples, and 0 is that the K networks are the posterior's.
@@ -64,13 +68,14 @@ class Auto(Method):
     columns: tuple[float, ...] = (1.2, 2.7, 5.0)
     ridges: tuple[float, ...] = (0.1, 0.7)
     lassos: tuple[float, ...] = (0.03, 0.2)
+    paretos: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1)
     folds: int | None = None
     whole: int | None = None
     networks: int = 30
     lr: float = 1e-2
 
     def __post_init__(self) -> None:
-        for name in ("scales", "columns", "ridges", "lassos"):
+        for name in ("scales", "columns", "ridges", "lassos", "paretos"):
             values = tuple(getattr(self, name))
             if not all(math.isfinite(value) and value > 0 for value in values):
                 raise ValueError(f"{name} must be positive and finite deviations, not {values}")
@@ -101,30 +106,35 @@ class Auto(Method):
         """What is tried on a task where nobody says which prior."""
         by_rule = scales.scales("fan-in", task.model)
         parts = {name for name, _ in task.model.named_children()}
-        if parts != {LINEAR, NETWORK}:
+        if not {LINEAR, NETWORK} <= parts <= {LINEAR, EFFECTS, NETWORK}:
             return [Candidate(f"scale {s:g}", {name: s * d for name, d in by_rule.items()}) for s in self.scales]
-        off = dict.fromkeys(by_rule, 0.0)
-        bias = {name: WIDE for name in by_rule if name == f"{LINEAR}.bias"}
-        found = [Candidate("constant", off | bias)]
-        for kind, deviations in (("ridge", self.ridges), ("lasso", self.lassos)):
-            for s in deviations:
-                found.append(Candidate(f"{kind} {s:g}", off | {f"{LINEAR}.weight": s} | bias, kind == "lasso"))
         weights = modules.parameters(task.model)
         columns = weights[f"{LINEAR}.weight"].shape[1]
-        if columns >= task.data.n:  # so many columns leave a network no rows to learn from
+        wide = columns >= task.data.n
+        off = dict.fromkeys(by_rule, 0.0)
+        bias = {name: WIDE for name in by_rule if name == f"{LINEAR}.bias"}
+        direct = [name for name in (f"{LINEAR}.weight", f"{EFFECTS}.weight") if name in by_rule]
+        found = [Candidate("constant", off | bias)]
+        found += [Candidate(f"ridge {s:g}", off | dict.fromkeys(direct, s) | bias) for s in self.ridges]
+        found += [Candidate(f"lasso {s:g}", off | dict.fromkeys(direct, s) | bias, "laplace") for s in self.lassos]
+        if wide:  # so many columns leave a network no rows to learn from
+            for s in self.paretos:
+                found.append(Candidate(f"pareto {s:g}", off | dict.fromkeys(direct, s) | bias, "pareto"))
             return found
         rest = {f"{LINEAR}.weight": 1.0} | bias
-        inner = {name: d for name, d in by_rule.items() if name.startswith(f"{NETWORK}.")}
+        if f"{EFFECTS}.weight" in by_rule:
+            rest |= {f"{EFFECTS}.weight": 0.3, f"{EMBEDDING}.weight": 1.0}
+        inner = {name: d for name, d in by_rule.items() if name.startswith(f"{NETWORK}.") and name not in rest}
         for s in self.scales:
             found.append(Candidate(f"network {s:g}", rest | {name: s * d for name, d in inner.items()}))
-        first = next((name for name in inner if weights[name].ndim == 2 and weights[name].shape[1] == columns), None)
+        first = next((name for name in inner if weights[name].ndim == 2 and weights[name].shape[1] >= columns), None)
         for s in self.columns if first else ():
             found.append(Candidate(f"columns {s:g}", rest | {name: s * d for name, d in inner.items()}, columns=first))
         return found
 
     def needs(self, task: Task, epochs: int) -> Needs:
         """Nothing: what is held out, the method holds out itself, and its candidates are its priors."""
-        return Needs("none", prior=False)
+        return Needs("none", own_batches=True, prior=False)
 
 
 class Judgement(NamedTuple):
@@ -173,6 +183,7 @@ class AutoLearner(GradientLearner):
         self.folds = int(fold.max()) + 1
         self.whole = method.whole or 0
         self.each = self.folds + self.whole  # networks of a candidate
+        self.noise_unseen = candidates is not None and all(_does_without(c, NETWORK) for c in candidates)
         self.count = self.each * (1 if candidates is None else len(candidates))
         _check_memory(self.count, task)
         self.mean_weight = task.data.total / task.data.n
@@ -190,22 +201,45 @@ class AutoLearner(GradientLearner):
 
     def objective(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Σ over networks of mean −log p(y|f) over the examples that each may see; under the user's own prior also of
-        −(η/N) log p(w).
+        −(η/N) log p(w). Noise that weights could fit away is learnt from the other examples.
 
         The loop's batch says how many examples to take. Which, is drawn here: their numbers tell who may see them.
         """
         assert isinstance(self.task.data, Arrays)
         index = torch.randint(self.task.data.n, (len(batch.y),))  # on the CPU, where the data are
         some = self.task.data.take(index).all().to(self.task.device)
-        log_probs = torch.cat([team.log_probs(some, own) for team, own in self._parts(self.unknowns)])
-        visible = (self.fold[index] != self.own_fold[:, None]).to(log_probs)
-        if some.weight is not None:
-            log_probs = log_probs * (some.weight / self.mean_weight).to(log_probs)
-        nll = -(log_probs * visible).sum(1) / visible.sum(1).clamp(min=1)
+        outputs = [team.outputs(some.x) for team in self.teams]
+        visible = self.fold[index] != self.own_fold[:, None]
+        nll = self._nll(outputs, some, visible, self._noise())
         loss = nll.sum()
+        if self.noise_unseen:
+            loss = loss + self._nll([f.detach() for f in outputs], some, ~visible, self.unknowns).sum()
         if self.candidates is None:
             loss = loss + (self.weight * self.teams[0].penalties()).sum()
         return loss, {"loss": nll.detach().mean()}
+
+    def _nll(self, outputs: list[Tensor], some: Batch, which: Tensor, unknowns: Parameters) -> Tensor:
+        """Mean −log p(y|f) [M] of every network over the examples that count for it, ``which`` [M, B]."""
+        parts = zip(outputs, self._parts(unknowns), strict=True)
+        log_probs = torch.cat([team.log_probs(f, some.y, own) for f, (team, own) in parts])
+        if some.weight is not None:
+            log_probs = log_probs * (some.weight / self.mean_weight).to(log_probs)
+        mask = which.to(log_probs)
+        return -(log_probs * mask).sum(1) / mask.sum(1).clamp(min=1)
+
+    def _noise(self) -> Parameters:
+        """The unknowns of the likelihood [M, ...] as the networks are trained under them.
+
+        Where they are learnt from unseen examples, networks that see all have the mean of their candidate's others.
+        """
+        if not self.noise_unseen:
+            return self.unknowns
+        found = {}
+        for name, u in self.unknowns.items():
+            each = u.detach().view(-1, self.each, *u.shape[1:])
+            mean = each[:, : self.folds].mean(1, keepdim=True)
+            found[name] = torch.cat([each[:, : self.folds], *[mean] * self.whole], 1).flatten(0, 1)
+        return found
 
     def backward(self, batch: Batch) -> Logs:
         """Gradients of the likelihood and of the prior."""
@@ -224,7 +258,7 @@ class AutoLearner(GradientLearner):
 
     def posterior(self) -> Posterior:
         """All networks alike: what each is worth takes a pass over the data."""
-        unknowns = {name: u.detach().mean(0) for name, u in self.unknowns.items()}
+        unknowns = {name: u.detach().mean(0) for name, u in self._noise().items()}
         return self._particles(range(self.count), self.task.likelihood.with_unknowns(unknowns))
 
     @torch.no_grad()
@@ -278,7 +312,7 @@ class AutoLearner(GradientLearner):
     def _own_likelihood(self, c: int, outputs: Tensor, y: Tensor, weight: Tensor | None) -> Likelihood:
         """The likelihood of one candidate: its networks' unknowns, settled on what they have not seen."""
         own = slice(c * self.each, (c + 1) * self.each)
-        started = self.task.likelihood.with_unknowns({n: u.detach()[own].mean(0) for n, u in self.unknowns.items()})
+        started = self.task.likelihood.with_unknowns({n: u.detach()[own].mean(0) for n, u in self._noise().items()})
         return most_probable(started, _log_prob_of(outputs[None], y, outputs.new_zeros(1), weight))
 
     def state_dict(self) -> Tree:
@@ -293,6 +327,8 @@ class AutoLearner(GradientLearner):
     def _particles(self, several: Iterable[int], likelihood: Likelihood, **found: Any) -> Particles:
         whole = [(team, m) for team in self.teams for m in range(team.count)]
         networks = [team.whole(m) for team, m in (whole[index] for index in several)]
+        if isinstance(self.task.model, Tabular):
+            _meet_strangers(networks, self.task.model.categories)
         return Particles(networks, context(self.task, likelihood, **found))
 
 
@@ -310,9 +346,24 @@ def _teams(task: Task, candidates: list[Candidate] | None, folds: int, noise: No
     return teams
 
 
+def _meet_strangers(networks: list[Parameters], categories: Sequence[int]) -> None:
+    """Let each network take a category that it does not know for one that it knows, drawn at random, in place.
+
+    What a new category may be like is told by how the known ones differ; the mean of them would be too sure of itself.
+    """
+    generator = torch.Generator().manual_seed(0)
+    stranger = 0
+    for count in categories:
+        for network in networks:
+            like = stranger + 1 + int(torch.randint(count, (), generator=generator))
+            for name in (f"{EFFECTS}.weight", f"{EMBEDDING}.weight"):
+                network[name][stranger] = network[name][like]
+        stranger += 1 + count
+
+
 def _does_without(candidate: Candidate, child: str) -> bool:
     """Whether all weights of a child are zero."""
-    own = [deviation for name, deviation in candidate.deviations.items() if name.startswith(f"{child}.")]
+    own = [deviation for name, deviation in candidate.scales.items() if name.startswith(f"{child}.")]
     return bool(own) and not any(own)
 
 

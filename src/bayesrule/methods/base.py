@@ -49,12 +49,14 @@ class Needs:
 
     ``held_out``: whether data beside those of the training are of no use (``"none"``), are held out if enough examples
     can be spared (``"optional"``), or cannot be done without (``"required"``). ``full_batch``: whether every step has
-    to see all data. ``prior``: whether it matters how wide the prior is, so that this is to be settled where nobody
-    says. ``work``: about how many steps of training one step of the method takes the time of.
+    to see all data. ``own_batches``: whether it draws the examples of a step by itself. ``prior``: whether it matters
+    how wide the prior is, so that this is to be settled where nobody says. ``work``: about how many steps of
+    training one step of the method takes the time of.
     """
 
     held_out: Literal["none", "optional", "required"]
     full_batch: bool = False
+    own_batches: bool = False
     prior: bool = True
     work: int = 1
 
@@ -116,8 +118,11 @@ class Method(Named, ABC):
         """Begin to learn a task. What all processes must hold alike is drawn from ``noise.shared``."""
 
     def needs(self, task: Task, epochs: int) -> Needs:
-        """What the loop has to provide: held-out data where something of the likelihood is unknown."""
-        return Needs("optional" if task.likelihood.unknowns() else "none")
+        """What the loop has to provide: held-out data where something of the likelihood is unknown.
+
+        A module that is trained already, ``epochs=0``, has seen all data, and none of them are held out.
+        """
+        return Needs("optional" if epochs and task.likelihood.unknowns() else "none")
 
     def default_epochs(self, steps: int) -> int:
         """How many epochs a fit has whose length is left open, where an epoch is so many ``steps`` of mini-batches."""

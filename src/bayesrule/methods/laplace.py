@@ -75,17 +75,17 @@ class Laplace(Method):
     Under a prior that is the posterior of earlier data the sum of precisions is sequential Bayes.
 
     ``subset``: the weights that are uncertain, ``"all"``, ``"last-layer"``, or names of parameters or layers; None:
-    all where they are at most 4096 or no layer is the last, those of the last layer otherwise and for classes after
-    the fact. ``structure``: of G, ``"diagonal"``, ``"kronecker"``, ``"lowrank"`` or ``"dense"``; None: dense where that
-    takes at most 1.5e11 operations and 1 GB, else Kronecker products where these do, else diagonal; where both are
-    None, a dense matrix of the last layer comes before other structures of all weights, but no dense one for classes
-    after the fact. ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
+    all where they are at most 4096 or no layer is the last, those of the last layer otherwise, and after the fact
+    where ``tune`` is None too. ``structure``: of G, ``"diagonal"``, ``"kronecker"``, ``"lowrank"`` or ``"dense"``;
+    None: dense where that takes at most 1.5e11 operations and 1 GB, else Kronecker products where these do, else
+    diagonal; where both are None, a dense matrix of the last layer comes before other structures of all weights, but no
+    dense one for classes after the fact. ``labels``: ``"exact"``, ``"sampled"`` or ``"empirical"``, see
     `br.curvature.curvature`. ``samples``: draws of labels where they are sampled. ``tune``: what settles how wide q is.
     The ``"evidence"`` tunes the prior's precision and the noise, and moves w* to the mode under them; ``"held-out"``
     data a factor on q's covariance, and the noise, under the prior as it is; or ``"nothing"``. None: held-out data
     where they are given or can be spared, but the evidence for reals and for several factors, and nothing under a
-    prior that earlier data have taught; for classes of a module that is taken as it is, as much doubt as costs its
-    training data next to nothing, or as held-out data say, by the curvature of 512 examples (see `insurance`).
+    prior that earlier data have taught; for classes of a module that is taken as it is, as much doubt as costs what
+    it gets right next to nothing, or as held-out data say, by the curvature of 512 examples (see `insurance`).
     ``precision``: how many factors on the prior's precision the evidence tunes, ``"one"``, one for each ``"layer"`` or
     for each ``"parameter"``. ``tune_every``: epochs between tunings while training; 0 tunes at the end.
     ``predictive``: by the tangent, ``"sampling"``, ``"probit"`` or ``"bridge"``, see `br.posteriors.Linearised`; or by
@@ -149,7 +149,7 @@ class Laplace(Method):
         asked = self.tune in ("evidence", "held-out") or (self.tune_every and not task.prior.learnt)
         check_prior(task.prior, task.parameters(), cast(Grouping, self.precision) if asked else None)
         insured = self.insures(task, plan.epochs)
-        method, needed = self._settled(task, insured)
+        method, needed = self._settled(task, self._as_it_stands(task, plan.epochs), insured)
         if task.data.weight is not None:
             _check_weighable(method, plan.epochs)
         if plan.epochs == 0:
@@ -159,8 +159,8 @@ class Laplace(Method):
 
     def insures(self, task: Task, epochs: int) -> bool:
         """Whether q is as wide as costs next to nothing, or as held-out data say: for classes, of a trained module."""
-        asked = self.tune is not None or self.tune_every or self.precision != "one" or self.newton
-        if epochs or asked or task.prior.learnt or self.labels != "exact" or self.structure == "lowrank":
+        asked = self.tune_every or self.precision != "one"
+        if not self._as_it_stands(task, epochs) or asked or self.labels != "exact" or self.structure == "lowrank":
             return False
         outputs = task.outputs(task.model, next(task.ordered(1)).x)
         return task.likelihood.kind == "classes" and outputs.ndim <= 2 and outputs.numel() <= WIDE
@@ -175,7 +175,11 @@ class Laplace(Method):
             return super().needs(task, epochs)
         return Needs("optional" if epochs > 0 and self.tunes_on_held_out(task) else "none")
 
-    def _settled(self, task: Task, after: bool) -> tuple[Laplace, Bill]:
+    def _as_it_stands(self, task: Task, epochs: int) -> bool:
+        """Whether a trained module is taken as it is, and nobody says how wide q is to be."""
+        return not epochs and self.tune is None and not self.newton and not task.prior.learnt
+
+    def _settled(self, task: Task, as_it_stands: bool, insured: bool) -> tuple[Laplace, Bill]:
         """With subset and structure chosen where they are None, and what these will take.
 
         The first that is cheap, of those that keep less and less; the last in any case. It depends on the shapes and on
@@ -183,9 +187,9 @@ class Laplace(Method):
         """
         x = next(task.ordered(1)).x
         columns = {"exact": None, "sampled": self.samples, "empirical": 1}[self.labels]
-        examples = min(SOME, task.data.n) if after else task.data.n
+        examples = min(SOME, task.data.n) if insured else task.data.n
         last = _last_layer(task) if self.subset is None else []
-        for subset, structure in self._candidates(task, after, bool(last)):
+        for subset, structure in self._candidates(task, as_it_stands, insured, bool(last)):
             names = last if last and subset == "last-layer" else subset
             found = bill(task.model, x, structure, names, columns, self.rank)
             cheap = found.operations(examples) <= BUDGET and found.memory(min(BATCH, task.data.n)) <= MODEST
@@ -194,22 +198,27 @@ class Laplace(Method):
         names = subset if isinstance(subset, str) else tuple(subset)
         return replace(self, subset=names, structure=structure), found
 
-    def _candidates(self, task: Task, after: bool, has_last: bool) -> list[tuple[Subset, StructureName]]:
-        """Subsets and structures to choose from, the best first; ``after``: those that take less than an epoch.
+    def _candidates(
+        self, task: Task, as_it_stands: bool, insured: bool, has_last: bool
+    ) -> list[tuple[Subset, StructureName]]:
+        """Subsets and structures to choose from, the best first; ``has_last``: whether there is a last layer.
 
-        ``has_last``: whether there is a last layer.
+        Of a network that is taken as it is the evidence may tune the last layer alone: it takes the weights for the
+        mode, which has followed the noise in every direction that the data determine. Training that was ended early has
+        done so in the last layer at most, and with all weights the evidence finds several times the noise that is
+        there.
         """
         structures = BY_COST if self.structure is None else (cast(StructureName, self.structure),)
         if self.structure is None and task.data.weight is not None:
             structures = ("dense", "diagonal")  # Kronecker factors have no weights
         weights = sum(p.numel() for p in task.parameters().values())
-        if after:
+        if insured:
             return self._cheap(structures, has_last, weights)
         if self.subset is not None:
             return [(self.subset, structure) for structure in structures]
         if not has_last:  # outputs that are a sum of layers', for instance
             return [("all", structure) for structure in structures]
-        if weights > FEW:
+        if weights > FEW or as_it_stands:
             return [("last-layer", structure) for structure in structures]
         first, *others = structures
         return [("all", first), ("last-layer", first), *[("last-layer", structure) for structure in others]]
@@ -313,9 +322,10 @@ class LaplaceLearner(Learner):
         if held is not None:
             held = subsample(held, ENOUGH)
             held = Batch(self.base.posterior().inputs(held.x), held.y)
-        insurance = Insurance(network, task.likelihood, some.take(few), offsets, task.data.n / task.temperature)
+        power = 1 / task.temperature
+        insurance = Insurance(network, task.likelihood, some.take(few), offsets, task.data.n, power)
         precision, g = precision.to(torch.float64), end.found.matrix.to(torch.float64)
-        settled = insurance.settle(precision, g * (1 / task.temperature), held)
+        settled = insurance.settle(precision, g * power, held)
         if settled.left:
             warnings.warn(settled.sentence(), stacklevel=8)  # where `br.fit` was called
         about = context(

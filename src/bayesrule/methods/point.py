@@ -92,6 +92,8 @@ class PointLearner(GradientLearner):
         else:
             about = context(self.task, self.learnt(), converged=found.converged, fell=found.fell)
             posterior = Particles([modules.snapshot(self.network) | found.weights], about)
+        if held is None and self.steps == 0:  # noise that no training has learnt is that about the network as it stands
+            held = self.task.data.raw()
         if held is None:
             return posterior
         return match(posterior, held)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayesrule.data import Inputs
-from bayesrule.models import Tabular
+from bayesrule.models import Embedded, Tabular, learnt_where
 from bayesrule.modules import Parameters
 
 # Layers that do the same to every number, whatever the shape; those of dropout do nothing in eval mode.
@@ -58,31 +59,51 @@ def stacked(module: nn.Module, x: Inputs) -> Layers | None:
     if not isinstance(x, Tensor) or not x.is_floating_point():
         return None
     if type(module) is not Tabular or module._forward_hooks or module._forward_pre_hooks:
-        return _chained(module, "", x)
-    parts = []
-    for name, child in module.named_children():
-        if not isinstance(child, Nothing):
-            parts.append(_chained(child, f"{name}.", x.flatten(1)))
-    return _added_up(parts)
+        chain = _chained(module, "", x)
+        return None if chain is None else lambda weights, x: chain(weights, _for_all(weights, x.flatten(1)))
+    return _tabular(module, x)
 
 
-def _added_up(parts: list[Layers | None]) -> Layers | None:
-    """The sum of the outputs of several chains, all of which must be there."""
-    chains = [part for part in parts if part is not None]
-    if not chains or len(chains) < len(parts):
+def _tabular(module: Tabular, x: Tensor) -> Layers | None:
+    """The sum of the outputs of both paths, of which the network's may be `Nothing`."""
+    linear, network = _chained(module.linear, "linear.", x.flatten(1)), None
+    if isinstance(module.network, Embedded):
+        network = _chained(module.network.layers, "network.layers.", x.flatten(1))
+    elif not isinstance(module.network, Nothing):
+        network = _chained(module.network, "network.", x.flatten(1))
+    if linear is None or (network is None and not isinstance(module.network, Nothing)):
         return None
 
     def forward(weights: Parameters, x: Tensor) -> Tensor:
-        total = chains[0](weights, x)
-        for chain in chains[1:]:
-            total = total + chain(weights, x)
-        return total
+        numbers, rows, known = module.parts(x)
+        inputs = _for_all(weights, numbers)
+        total = linear(weights, inputs)
+        if module.categories:
+            total = total + learnt_where(known, _vectors(weights["effects.weight"], rows)).sum(2)
+        if network is None:
+            return total
+        if module.categories:
+            vectors = learnt_where(known, _vectors(weights["network.embedding.weight"], rows))
+            inputs = torch.cat([inputs, vectors.flatten(2).mT], 1)
+        return total + network(weights, inputs)
 
     return forward
 
 
+def _for_all(weights: Parameters, x: Tensor) -> Tensor:
+    """The same inputs [B, H] for each of C networks, features first: [C, H, B]."""
+    return x.T.expand(len(next(iter(weights.values()))), -1, -1)
+
+
+def _vectors(tables: Tensor, rows: Tensor) -> Tensor:
+    """Vectors [C, B, columns, width] of the rows [B, columns] of each of C tables."""
+    count, size, width = tables.shape
+    first = size * torch.arange(count, device=rows.device)
+    return F.embedding(rows + first[:, None, None], tables.reshape(-1, width))
+
+
 def _chained(module: nn.Module, prefix: str, x: Tensor) -> Layers | None:
-    """The forward of a chain of layers, the names of whose weights begin with a prefix."""
+    """The forward of a chain of layers, from inputs [C, H, B]; the names of its weights begin with a prefix."""
     chain = list(_chain(module, prefix))
     linear = [name for name, layer in chain if isinstance(layer, nn.Linear)]
     owners = {id(layer) for _, layer in chain if isinstance(layer, nn.Linear)}
@@ -91,8 +112,7 @@ def _chained(module: nn.Module, prefix: str, x: Tensor) -> Layers | None:
     if not isinstance(chain[0][1], nn.Flatten) and x.ndim != 2:
         return None
 
-    def forward(weights: Parameters, x: Tensor) -> Tensor:
-        hidden = x.flatten(1).T.expand(len(next(iter(weights.values()))), -1, -1)
+    def forward(weights: Parameters, hidden: Tensor) -> Tensor:
         for name, layer in chain:
             if isinstance(layer, nn.Linear):
                 hidden = _linear(name, layer, weights, hidden)

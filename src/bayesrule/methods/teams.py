@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from bayesrule import modules, seeds
-from bayesrule.data import Batch, Inputs
+from bayesrule.data import Inputs
 from bayesrule.methods.candidates import Beliefs, Candidate
 from bayesrule.methods.stacked import STILL, Layers, Nothing, stacked
 from bayesrule.modules import Parameters
@@ -111,24 +111,19 @@ class Team:
         zeros = {f"{self.without}.{name}": torch.zeros_like(t) for name, t in missing.items()}
         return zeros | found
 
-    def log_probs(self, batch: Batch, unknowns: Parameters) -> Tensor:
-        """Log p(y|f) of every example under every network, [M, B]; ``unknowns`` [M, ...] of the likelihood."""
-
-        def under(own: Parameters, unknown: Parameters) -> Tensor:
-            outputs = self._outputs(self.module, own, batch.x)
-            return self.task.likelihood.with_unknowns(unknown).log_prob(outputs, batch.y)
-
+    def outputs(self, x: Inputs) -> Tensor:
+        """Outputs of every network, [M, B, ...]."""
         weights = self.stack.tensors()
         if self.layers is not None:
-            assert isinstance(batch.x, Tensor)
-            return self._log_probs_of(self.layers(weights, batch.x), batch.y, unknowns)
+            assert isinstance(x, Tensor)
+            return self.layers(weights, x)
         if self.at_once:
-            log_probs: Tensor = vmap(under, randomness="different")(weights, unknowns)
-            return log_probs
-        return torch.stack([under(one(weights, m), one(unknowns, m)) for m in range(self.count)])
+            found: Tensor = vmap(lambda own: self._outputs(self.module, own, x), randomness="different")(weights)
+            return found
+        return torch.stack([self._outputs(self.module, one(weights, m), x) for m in range(self.count)])
 
-    def _log_probs_of(self, outputs: Tensor, y: Tensor, unknowns: Parameters) -> Tensor:
-        """Log p(y|f) [M, B] of outputs [M, B, ...]."""
+    def log_probs(self, outputs: Tensor, y: Tensor, unknowns: Parameters) -> Tensor:
+        """Log p(y|f) [M, B] of outputs [M, B, ...]; ``unknowns`` [M, ...] of the likelihood."""
         likelihood = self.task.likelihood
         if not unknowns:  # networks side by side as if they were examples
             count, size = outputs.shape[:2]

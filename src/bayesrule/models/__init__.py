@@ -7,10 +7,12 @@ JSON. The networks are plain torch modules; every submodule with parameters has 
 from bayesrule.models.architectures import (
     ACTIVATIONS,
     MODELS,
+    Embedded,
     MeanFieldNet,
     Tabular,
     UNet,
     dropout_cnn,
+    learnt_where,
     lenet5,
     mlp,
     resnet,
@@ -24,6 +26,7 @@ from bayesrule.models.specs import Spec, build, default_for
 __all__ = [
     "ACTIVATIONS",
     "MODELS",
+    "Embedded",
     "MeanFieldNet",
     "MultiHead",
     "Spec",
@@ -33,6 +36,7 @@ __all__ = [
     "choose_device",
     "default_for",
     "dropout_cnn",
+    "learnt_where",
     "lenet5",
     "mlp",
     "resnet",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,
     "softplus": nn.Softplus,
 }
+
+WIDTH = 8
+"""Of the vector of a category, as an input of a network."""
 
 
 def mlp(
@@ -57,26 +60,114 @@ def mlp(
 
 
 class Tabular(nn.Module):
-    """f(x) = linear(x) + network(x): a network needs to learn only what is not linear."""
+    """f(x) = linear(x) + network(x): a network needs to learn only what is not linear.
 
-    def __init__(self, inputs: int, outputs: int, hidden: Sequence[int], activation: str) -> None:
+    The last inputs may be numbers of categories, of columns of K₁, K₂, … of them: 1 to K_j, and 0 for one that is not
+    known. A category has an effect of its own on each output, and a vector that is an input of the network::
+
+        f(x, c) = linear(x) + Σ_j effects[c_j] + network(x, embedding[c_1], embedding[c_2], …)
+
+    Effect and vector of what is not known start at zero, the mean of the others under the usual priors, and are not
+    learnt: examples without a category tell nothing of a new one.
+    """
+
+    before: Tensor  # how many rows of `effects` and `embedding` belong to columns on the left
+
+    def __init__(
+        self, inputs: int, outputs: int, hidden: Sequence[int], activation: str, categories: Sequence[int] = ()
+    ) -> None:
         super().__init__()
-        self.linear = nn.Linear(inputs, outputs)
-        self.network = mlp(inputs, outputs, hidden, activation)
+        self.categories = tuple(categories)
+        numbers = max(inputs - len(categories), 1)  # if there are none, a zero
+        self.linear = nn.Linear(numbers, outputs)
+        self.network: nn.Module = mlp(numbers + WIDTH * len(categories), outputs, hidden, activation)
+        if categories:
+            sizes = [1 + count for count in categories]
+            self.register_buffer("before", torch.tensor([0, *accumulate(sizes)][:-1]))
+            self.effects = Vectors(sizes, outputs)
+            self.network = Embedded(Vectors(sizes, WIDTH), self.network)
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs that are numbers [B, H], the rows [B, columns] that categories have in `effects`, and which are known.
+
+        >>> tabular(3, 1, categories=[300, 40]).parts(torch.tensor([[0.5, 300.0, 40.0], [0.5, 1.0, 0.0]]))[1:]
+        (tensor([[300, 341],
+                [  1, 301]]), tensor([[ True,  True],
+                [ True, False]]))
+        """
+        x, coded = x.flatten(1), len(self.categories)
+        if not coded:
+            none = x.new_zeros(len(x), 0, dtype=torch.long)
+            return x, none, none.bool()
+        numbers, codes = x[:, :-coded], x[:, -coded:].long()
+        if not numbers.shape[1]:
+            numbers = x.new_zeros(len(x), 1)
+        return numbers, codes + self.before, codes > 0
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs of both paths, added up."""
-        return self.linear(x.flatten(1)) + self.network(x)
+        numbers, rows, known = self.parts(x)
+        if not self.categories:
+            return self.linear(numbers) + self.network(numbers)
+        effects = learnt_where(known, self.effects(rows)).sum(1)
+        return self.linear(numbers) + effects + self.network(numbers, rows, known)
 
 
-def tabular(inputs: int, outputs: int, hidden: Sequence[int] = (64, 64), activation: str = "relu") -> Tabular:
+class Embedded(nn.Module):
+    """A network of numbers and of the vectors of categories."""
+
+    def __init__(self, embedding: Vectors, layers: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.layers = embedding, layers
+
+    def forward(self, numbers: Tensor, rows: Tensor, known: Tensor) -> Tensor:
+        """Outputs at ``numbers`` [B, H] and the ``rows`` [B, columns] of the vectors, learnt where ``known``."""
+        vectors = learnt_where(known, self.embedding(rows)).flatten(1)
+        outputs: Tensor = self.layers(torch.cat([numbers, vectors], 1))
+        return outputs
+
+
+class Vectors(nn.Embedding):
+    """A vector for each category of several columns, which start near zero; the first of a column is zero."""
+
+    def __init__(self, sizes: Sequence[int], width: int) -> None:
+        self.first = [0, *accumulate(sizes)][:-1]
+        super().__init__(sum(sizes), width)
+
+    def reset_parameters(self) -> None:
+        """Draw the vectors anew."""
+        nn.init.normal_(self.weight, std=0.1)
+        with torch.no_grad():
+            self.weight[self.first] = 0.0
+
+
+def learnt_where(known: Tensor, vectors: Tensor) -> Tensor:
+    """Vectors [..., B, columns, width] through which gradients flow where ``known`` [B, columns]."""
+    return torch.where(known[:, :, None], vectors, vectors.detach())
+
+
+def tabular(
+    inputs: int,
+    outputs: int,
+    hidden: Sequence[int] = (64, 64),
+    activation: str = "relu",
+    categories: Sequence[int] = (),
+) -> Tabular:
     """A network for tables, with a linear path around it: `br.methods.Auto` also tries that path alone.
+
+    ``categories``: how many there are in each of the last inputs, which are then numbers of categories: see `Tabular`.
 
     >>> [name for name, _ in tabular(8, 1).named_children()]
     ['linear', 'network']
+    >>> network = tabular(3, 1, categories=[300, 40])
+    >>> network.effects, network(torch.tensor([[0.5, 300.0, 40.0], [0.5, 1.0, 0.0]])).shape
+    (Vectors(342, 1), torch.Size([2, 1]))
     """
-    network = Tabular(_positive("inputs", inputs), _positive("outputs", outputs), hidden, activation)
-    return network
+    for count in categories:
+        _positive("categories", count)
+    if len(categories) > _positive("inputs", inputs):
+        raise ValueError(f"categories must be of some of the {inputs} inputs, got {len(categories)}: {categories}")
+    return Tabular(inputs, _positive("outputs", outputs), hidden, activation, categories)
 
 
 def lenet5(channels: int, side: int, outputs: int) -> nn.Sequential:

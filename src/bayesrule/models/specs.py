@@ -65,4 +65,5 @@ def default_for(split: Split, likelihood: str | Likelihood | None = None) -> Spe
         return {"name": "lenet5", "channels": channels, "side": side, "outputs": outputs}
     if split.image_shape is not None:
         return {"name": "mlp", "inputs": math.prod(x.shape[1:]), "outputs": outputs, "hidden": [128, 128]}
-    return {"name": "tabular", "inputs": math.prod(x.shape[1:]), "outputs": outputs, "hidden": [64, 64]}
+    spec = {"name": "tabular", "inputs": math.prod(x.shape[1:]), "outputs": outputs, "hidden": [64, 64]}
+    return spec | ({"categories": list(split.categories)} if split.categories else {})

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesrule.modules import Parameters, owners, parameters
-from bayesrule.priors import RULES, fans
+from bayesrule.priors import RULES, Prior, fans
 
 
 def deviations(given: float | str, module: nn.Module) -> Parameters:
@@ -24,6 +24,24 @@ def deviations(given: float | str, module: nn.Module) -> Parameters:
         std = _scale(given, layer, w) if isinstance(given, str) else given
         found[name] = torch.full_like(w, std)
     return found
+
+
+def no_wider(stds: Parameters, prior: Prior) -> Parameters:
+    """The deviations, each at most that of a Gaussian prior.
+
+    Data narrow a Gaussian prior and do not widen it. Under the posterior of the past a weight that is known well would
+    else start as if it were not, and how well would have to be learnt again from noise.
+
+    >>> from bayesrule.priors import Gaussian
+    >>> layer = nn.Linear(1, 1)
+    >>> no_wider({"bias": torch.tensor([0.02])}, Gaussian(0.01).resolve(layer))
+    {'bias': tensor([0.0100])}
+    """
+    try:
+        _, precisions = prior.mean_field(stds)
+    except ValueError:  # no Gaussian
+        return stds
+    return {name: torch.minimum(std, precisions[name].rsqrt().to(std)) for name, std in stds.items()}
 
 
 def means(rule: str, module: nn.Module) -> Parameters:

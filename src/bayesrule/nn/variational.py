@@ -47,7 +47,8 @@ def bayesianize(
         gradient: ``"total"``; ``"path"``, without the score of q (Roeder 2017): its variance vanishes where q is the
             posterior; or ``"score"``, which needs no derivative of the network. The last two look at the drawn weights,
             so they need the estimator ``"weight"``.
-        initial_std: the first σ, by value or by the name of a scale rule.
+        initial_std: the first σ, by value or by the name of a scale rule; no wider than the prior where that is
+            Gaussian.
         initial_mean: a scale rule to draw the first means by, instead of the model's own weights.
 
     >>> bnn = bayesianize(nn.Linear(2, 1), initial_std=1.0)
@@ -60,7 +61,7 @@ def bayesianize(
     check_settings(estimator, gradient, initial_std, initial_mean)
     check_model(model)
     belief = priors.choose("gaussian" if prior is None else prior).resolve(model)
-    std = initial.deviations(initial_std, model)
+    std = initial.no_wider(initial.deviations(initial_std, model), belief)
     mean = modules.parameters(model) if initial_mean is None else initial.means(initial_mean, model)
     return Variational(model, belief, estimator, gradient, modules.flatten(mean), modules.flatten(std))
 

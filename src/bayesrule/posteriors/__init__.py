@@ -6,7 +6,9 @@ from bayesrule.posteriors.averages import predict_normal
 from bayesrule.posteriors.base import Context, Posterior, from_tree, load
 from bayesrule.posteriors.calibration import calibrate, recalibrated
 from bayesrule.posteriors.central import central_state
+from bayesrule.posteriors.distance import DistanceAware
 from bayesrule.posteriors.dropout import Dropout, let_drop
+from bayesrule.posteriors.features import Features, nearest
 from bayesrule.posteriors.gaussian import Gaussian
 from bayesrule.posteriors.guarantees import Guarantees
 from bayesrule.posteriors.linearised import LINKS, WIDE, Linearised, check_link
@@ -22,7 +24,9 @@ __all__ = [
     "WIDE",
     "Chains",
     "Context",
+    "DistanceAware",
     "Dropout",
+    "Features",
     "Gaussian",
     "Guarantees",
     "Linearised",
@@ -39,6 +43,7 @@ __all__ = [
     "load",
     "match",
     "most_probable",
+    "nearest",
     "normal_draws",
     "normals",
     "predict_normal",

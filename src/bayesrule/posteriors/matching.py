@@ -7,6 +7,7 @@ intervals too narrow. Held-out data give the noise that predictions really have.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ def match(posterior: Posterior, held: Batch, samples: int = 32) -> Posterior:
     return posterior.with_context(likelihood=most_probable(likelihood, held_out_log_prob(posterior, held, samples)))
 
 
-def held_out_log_prob(posterior: Posterior, held: Batch, samples: int = 32) -> Callable[[Likelihood], Tensor]:
+def held_out_log_prob(posterior: Posterior, held: Batch, samples: int = 32) -> HeldOut:
     """log 1/S Σ_s p(y_i | f_s(x_i)) of held-out examples, as a function of the likelihood."""
     targets = posterior.context.scaling.targets
     with torch.no_grad():
@@ -37,7 +38,7 @@ def held_out_log_prob(posterior: Posterior, held: Batch, samples: int = 32) -> C
         y = y.double()
     if targets is not None:
         y = targets.forward(y)
-    return _of_mixture(outputs, y, held.weight)
+    return HeldOut(outputs, y, held.weight)
 
 
 def settled(likelihood: Likelihood, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Likelihood:
@@ -47,20 +48,29 @@ def settled(likelihood: Likelihood, outputs: Tensor, y: Tensor, weight: Tensor |
     """
     if not likelihood.unknowns():
         return likelihood
-    return most_probable(likelihood, _of_mixture(outputs.double(), y, weight))
+    return most_probable(likelihood, HeldOut(outputs.double(), y, weight))
 
 
-def _of_mixture(outputs: Tensor, y: Tensor, weight: Tensor | None) -> Callable[[Likelihood], Tensor]:
+@dataclass(frozen=True, eq=False)
+class HeldOut:
     """log 1/S Σ_s p(y_i|f_s(x_i)) of every example, as often as its weight says, as a function of the likelihood."""
 
-    def log_prob(likelihood: Likelihood) -> Tensor:
-        prediction = likelihood.predict(outputs)
-        each = per_example(prediction.log_prob(prediction.target(y)))
-        if weight is None:
-            return each
-        return each * weight.to(each) / weight.mean()
+    outputs: Tensor
+    y: Tensor
+    weight: Tensor | None
 
-    return log_prob
+    @property
+    def width(self) -> int:
+        """How many outputs an example has."""
+        return self.outputs.shape[2] if self.outputs.ndim > 2 else 1
+
+    def __call__(self, likelihood: Likelihood) -> Tensor:
+        """Of every example, [n]."""
+        prediction = likelihood.predict(self.outputs)
+        each = per_example(prediction.log_prob(prediction.target(self.y)))
+        if self.weight is None:
+            return each
+        return each * self.weight.to(each) / self.weight.mean()
 
 
 def most_probable(likelihood: Likelihood, log_prob: Callable[[Likelihood], Tensor]) -> Likelihood:

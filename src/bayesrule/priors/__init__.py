@@ -7,6 +7,7 @@ from numbers import Real
 from bayesrule import naming, structures
 from bayesrule.priors import group_laplace, scales
 from bayesrule.priors.base import Prior
+from bayesrule.priors.by_layer import ByLayer
 from bayesrule.priors.flat import Flat
 from bayesrule.priors.functional import Functional, means_at
 from bayesrule.priors.gaussian import Gaussian
@@ -23,6 +24,7 @@ AVAILABLE: dict[str, type[Prior]] = {kind.name: kind for kind in (Gaussian, Lapl
 BOUND: dict[str, type[Prior]] = {
     kind.name: kind for kind in (Structured, Product, Functional, Inducing)
 }  # made for one model
+OPEN: dict[str, type[Prior]] = {ByLayer.name: ByLayer}  # for a fit to settle
 # Made from a penalty. A file can hold them, and they are loaded when one does: no fit needs that room.
 LATE = {
     "calibrated": "bayesrule.penalties:Calibrated",
@@ -42,12 +44,12 @@ def choose(given: str | float | Prior) -> Prior:
         return Gaussian(scale=float(given))
     if isinstance(given, str) and given in RULES:
         return Gaussian(scale=given)
-    return naming.choose("prior", given, AVAILABLE, Prior)
+    return naming.choose("prior", given, AVAILABLE | OPEN, Prior)
 
 
 def from_spec(spec: dict[str, object]) -> Prior:
     """A prior from its plain data."""
-    options: dict[str, type[naming.Named] | str] = {**structures.AVAILABLE, **AVAILABLE, **BOUND, **LATE}
+    options: dict[str, type[naming.Named] | str] = {**structures.AVAILABLE, **AVAILABLE, **OPEN, **BOUND, **LATE}
     prior = naming.from_spec("prior", spec, options)
     assert isinstance(prior, Prior)
     return prior
@@ -55,7 +57,9 @@ def from_spec(spec: dict[str, object]) -> Prior:
 
 __all__ = [
     "AVAILABLE",
+    "OPEN",
     "RULES",
+    "ByLayer",
     "Flat",
     "Functional",
     "Gaussian",

@@ -17,7 +17,7 @@ def choices(info: Mapping[str, Any]) -> list[str]:
     >>> choices({"prior": {"settled": {"scale": 1.6, "held_out_nll": tried, "networks": 15, "steps": 400}}})
     ["the prior's width, 1.6/√fan-in, was settled on held-out data: NLL 0.210 against 0.227 of the next, 3/√fan-in"]
     """
-    return [*_width(info), *_candidates(info), *_calibration(info), *_epoch(info)]
+    return [*_width(info), *_layers(info), *_candidates(info), *_calibration(info), *_epoch(info)]
 
 
 def _width(info: Mapping[str, Any]) -> Iterator[str]:
@@ -43,6 +43,23 @@ def _width(info: Mapping[str, Any]) -> Iterator[str]:
         yield f"{said} against {of_next}"
 
 
+def _layers(info: Mapping[str, Any]) -> Iterator[str]:
+    """Whether every layer has a scale of its own, where the fit was to find out."""
+    settled = (info.get("prior") or {}).get("settled") or {}
+    if "layers" not in settled:
+        return
+    found = settled["layers"]
+    if "why" in found:
+        yield f"scales by layer were not settled from the data: {found['why']}"
+        return
+    parts = [f"{number(nll)} with {name}" for name, nll in found["held_out_nll"].items()]
+    if found["scales"] is None:
+        yield f"one scale for all layers stays; NLL of held-out data: {', '.join(parts)}"
+        return
+    scales = ", ".join(f"{name} {scale:.3g}" for name, scale in found["scales"].items())
+    yield f"every layer has its own scale, {found['chosen']}: {scales}; NLL of held-out data: {', '.join(parts)}"
+
+
 def _candidates(info: Mapping[str, Any]) -> Iterator[str]:
     """What a stack of candidates is made of."""
     found = info.get("diagnostics", {}).get("candidates", [])
@@ -65,14 +82,29 @@ def _calibration(info: Mapping[str, Any]) -> Iterator[str]:
         return
     before = number(found["nll"])
     for name, tried in found["tried"].items():
-        value = f"{tried['value']:.2f}"
         after = f"NLL {number(tried['nll'])} of held-out answers that it was not found on"
+        what, value = CALIBRATIONS[name], _numbers(tried["value"])
         if name == found["chosen"]:
-            yield f"the {name} of the classes was set to {value}: {after}, {before} at 1"
+            yield f"the {what} was set to {value}: {after}, {before} at 1"
         else:
-            yield f"the {name} of the classes stays at 1, NLL {before}: {value} has {after}"
+            yield f"the {what} stays at 1, NLL {before}: {value} has {after}"
     if not found["tried"]:
         yield f"the answers were not recalibrated: {found['examples']} held-out examples are too few to tell"
+
+
+CALIBRATIONS = {
+    "temperature": "temperature of the classes",
+    "vector": "scale and shift of each class",
+    "isotonic": "slope of the logits by their gap from the largest",
+    "scale": "scale of the noise",
+}
+
+
+def _numbers(value: Any) -> str:
+    """A number, or nested lists of them, in a few digits."""
+    if isinstance(value, list):
+        return f"({', '.join(_numbers(one) for one in value)})"
+    return f"{value:.2f}"
 
 
 def _epoch(info: Mapping[str, Any]) -> Iterator[str]:

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from bayesrule.data import Schema, Split
-from bayesrule.evaluate import Scores, agreement, baselines, score
+from bayesrule.evaluate import Scores, ShiftCurves, StrangerScores, agreement, baselines, score, strangers
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Binary, Prediction
 from bayesrule.report.choices import choices
+from bayesrule.report.doubt import Doubt, doubt
 from bayesrule.report.examples import Worth
 from bayesrule.report.measures import number
 from bayesrule.report.mixing import ChainTable, chain_table
@@ -30,7 +31,8 @@ class Entry:
     """A method: its scores, its predictions on test inputs, on inputs from elsewhere and on a grid, and its cost.
 
     ``choices`` are sentences about what its fit has settled from the data; ``chains`` is what those of a sampler tell;
-    ``promises`` are sentences about what it guarantees.
+    ``promises`` are sentences about what it guarantees; ``doubt`` is what it says of a table along columns;
+    ``strangers`` is how well it tells examples from elsewhere.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Entry:
     choices: Sequence[str] = ()
     chains: ChainTable | None = None
     promises: Sequence[str] = ()
+    doubt: Doubt | None = None
+    strangers: StrangerScores | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +54,8 @@ class Comparison:
     """Entries on one data set, and how they came about. ``notes`` are sentences about the data.
 
     ``baselines`` are what any method has to beat: they are in the leaderboard, and in no figure. ``worth``: which
-    training examples matter, where that was asked for.
+    training examples matter, where that was asked for. ``shifts``: scores on the way from home, of
+    all entries.
     """
 
     split: Split
@@ -62,6 +67,7 @@ class Comparison:
     versions: Mapping[str, str] = field(default_factory=versions)
     baselines: Sequence[Entry] = ()
     worth: Worth | None = None
+    shifts: Sequence[ShiftCurves] = ()
 
     def __post_init__(self) -> None:
         if not self.entries:
@@ -103,6 +109,7 @@ class Comparison:
             "baselines": {entry.name: self._plain(entry) for entry in by_nll(self.baselines)},
             "warnings": self.warnings,
             **self._worth(),
+            **({"shifts": [curves.to_json() for curves in self.shifts]} if self.shifts else {}),
         }
 
     def _worth(self) -> dict[str, Any]:
@@ -121,6 +128,7 @@ class Comparison:
             "cost": self.cost(entry),
             "choices": list(entry.choices),
             "promises": list(entry.promises),
+            **({} if entry.strangers is None else {"strangers": entry.strangers.to_json()}),
         }
 
 
@@ -129,7 +137,9 @@ def by_nll(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(entries, key=lambda entry: entry.scores["nll"])
 
 
-def examine(name: str, posterior: Posterior, split: Split, samples: int = 32, seed: int = 0) -> Entry:
+def examine(
+    name: str, posterior: Posterior, split: Split, samples: int = 32, seed: int = 0, schema: Schema | None = None
+) -> Entry:
     """All that a report shows of a posterior: predictions, scores, settings and seconds."""
 
     def predict(x: Tensor) -> Prediction:
@@ -140,9 +150,10 @@ def examine(name: str, posterior: Posterior, split: Split, samples: int = 32, se
 
     x, y = split.test
     prediction = predict(x)
-    outside = on_grid = None
+    outside = on_grid = told = None
     if split.ood is not None:
         outside = predict(split.ood)
+        told = strangers(posterior, x, split.ood, split.training, samples=samples, seed=seed)
     if (points := grid(split)) is not None:
         on_grid = predict(points)
     return Entry(
@@ -156,6 +167,8 @@ def examine(name: str, posterior: Posterior, split: Split, samples: int = 32, se
         choices(posterior.info),
         chain_table(posterior, x),
         promises(posterior, split),
+        doubt(predict, prediction, split, schema),
+        told,
     )
 
 
@@ -193,7 +206,7 @@ def grid(split: Split) -> Tensor | None:
     columns, points = 1, CURVE
     if split.kind == "classes":
         columns, points = 2, PLANE
-    if x.ndim != 2 or x.shape[1] != columns or split.image_shape is not None:
+    if x.ndim != 2 or x.shape[1] != columns or split.image_shape is not None or split.categories:
         return None
     parts = [x]
     if split.training is not None:

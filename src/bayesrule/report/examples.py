@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -26,6 +26,7 @@ class Example(NamedTuple):
     epistemic: str
     png: str = ""
     cells: tuple[str, ...] = ()
+    why: str = ""
 
 
 class Extremes(NamedTuple):
@@ -36,8 +37,10 @@ class Extremes(NamedTuple):
     most: list[Example]
 
 
-def extremes(prediction: Prediction, split: Split, schema: Schema | None = None) -> Extremes:
-    """The examples that a prediction is least and most certain of."""
+def extremes(
+    prediction: Prediction, split: Split, schema: Schema | None = None, causes: Mapping[int, str] | None = None
+) -> Extremes:
+    """The examples that a prediction is least and most certain of; ``causes``: why, in a few words, by row."""
     most = PICTURES if split.image_shape else ROWS
     count = min(most, max(1, len(prediction) // 2))  # no example is among both
     order = prediction.uncertainty.argsort(stable=True).tolist()
@@ -46,7 +49,7 @@ def extremes(prediction: Prediction, split: Split, schema: Schema | None = None)
 
     def shown(row: int) -> Example:
         png, cells = look(row)
-        return said(row)._replace(png=png, cells=cells)
+        return said(row)._replace(png=png, cells=cells, why=(causes or {}).get(row, ""))
 
     return Extremes(columns, [shown(row) for row in order[: -count - 1 : -1]], [shown(row) for row in order[:count]])
 
@@ -132,10 +135,11 @@ def _look(split: Split, schema: Schema | None) -> tuple[tuple[str, ...], Callabl
 def _cell(column: Column, values: Tensor) -> str:
     """A column of the table as it was before it was encoded in the first of ``values``."""
     if isinstance(column, CategoryColumn):
-        chosen = values[: len(column.categories)].tolist()
-        if 1.0 not in chosen:  # missing, or not seen in training
-            return "–"
-        return column.categories[chosen.index(1.0)]
+        code = int(values[0])
+        if column.one_hot:
+            chosen = [0.0, *values[: len(column.categories)].tolist()]
+            code = chosen.index(max(chosen))
+        return column.categories[code - 1] if code else "–"  # missing, or not seen in training
     if column.flag and values[1]:
         return "–"
     return f"{float(values[0]):.6g}"

@@ -20,6 +20,7 @@ from bayesrule.data import Split
 from bayesrule.evaluate import flat, quantile_calibration, reliability, risk_coverage, risk_curve
 from bayesrule.predictions import Classes, Continuous, Numbers, Prediction
 from bayesrule.report.comparison import PLANE, Comparison, Entry, grid
+from bayesrule.report.doubt import parts
 
 INK = "#0a0b0c"  # stands for the page's text colour
 MISS = "#d0342c"
@@ -213,6 +214,87 @@ def planes(comparison: Comparison) -> str:
     return _panels(comparison, draw, height=2.6)
 
 
+def bands(comparison: Comparison) -> str:
+    """Along the column of a table that tells most: the mean, the 90 % interval, and ignorance in it."""
+    split = comparison.split
+    y = _array((split.training or split.test)[1])
+    some = _some(len(y))
+
+    def draw(axes: Axes, entry: Entry, colour: str) -> None:
+        shown = entry.doubt
+        assert shown is not None
+        assert isinstance(shown.prediction, Numbers)
+        (line,), prediction = shown.axes, shown.prediction
+        mean, spread = _array(prediction.mean), 1.645 * np.sqrt(_array(prediction.epistemic))
+        low, high = (_array(end) for end in prediction.interval(0.9))
+        axes.fill_between(line, low, high, color=colour, alpha=0.2, lw=0, label="90 % interval")
+        axes.fill_between(line, mean - spread, mean + spread, color=colour, alpha=0.35, lw=0, label="ignorance")
+        axes.plot(line, mean, color=colour, lw=1.5, label="mean")
+        axes.plot(_column(comparison, shown.columns[0])[some], y[some], ".", color=INK, ms=2, alpha=0.4, label="data")
+        axes.set_xlabel(shown.columns[0], parse_math=False)
+        reach = float(np.ptp(y)) or 1.0
+        axes.set_ylim(y.min() - 0.3 * reach, y.max() + 0.3 * reach)
+        if entry is comparison.ranked[0]:
+            axes.legend(loc="best", fontsize=7)
+
+    return _panels(comparison, draw, height=2.8, alike=False)
+
+
+def regions(comparison: Comparison) -> str:
+    """Entropy over the two columns of a table that tell most, and lines between the classes that are preferred."""
+    split = comparison.split
+    y = _array((split.training or split.test)[1])
+    some = _some(len(y))
+
+    def draw(axes: Axes, entry: Entry, colour: str) -> None:
+        shown = entry.doubt
+        assert shown is not None
+        assert shown.prediction is not None
+        prediction, (across, up) = _classes(shown.prediction), shown.axes
+        shape = len(up), len(across)
+        ends = (across[0], across[-1], up[0], up[-1])
+        entropy, label = _array(prediction.entropy).reshape(shape), _array(prediction.label).reshape(shape)
+        most = np.log(len(split.classes))
+        axes.imshow(entropy, extent=ends, origin="lower", aspect="auto", cmap="viridis", vmin=0, vmax=most)
+        for one in np.unique(label)[1:]:
+            axes.contour(across, up, (label >= one).astype(float), levels=[0.5], colors="white", linewidths=0.8)
+        first, second = (_column(comparison, name) for name in shown.columns)
+        for one in range(len(split.classes)):
+            of = some[y[some] == one]
+            mark = "osv^D*"[one % 6]
+            axes.scatter(first[of], second[of], s=8, marker=mark, c="white", edgecolors="black", linewidths=0.4)
+        axes.grid(False)
+        axes.set_xlabel(shown.columns[0], parse_math=False)
+        axes.set_ylabel(shown.columns[1], parse_math=False)
+
+    return _panels(comparison, draw, height=2.6, alike=False)
+
+
+def _column(comparison: Comparison, name: str) -> Array:
+    """Values of a column of the table in the training examples."""
+    split = comparison.split
+    part = next(part for part in parts(split, comparison.schema) if part.name == name)
+    return _array((split.training or split.test)[0][:, part.inputs.start])
+
+
+def told_apart(comparison: Comparison) -> str:
+    """AUROC against strangers by each way to tell, a mark for each method."""
+    rows = list(dict.fromkeys(name for entry in comparison.ranked for name in entry.strangers or {}))
+
+    def draw(axes: Axes, entry: Entry, colour: str, style: str) -> None:
+        assert entry.strangers is not None
+        known = [index for index, name in enumerate(rows) if name in entry.strangers]
+        values = [entry.strangers[rows[index]]["auroc"] for index in known]
+        axes.plot(values, known, "o", color=colour, alpha=0.8, label=entry.name)
+
+    def finish(axes: Axes) -> None:
+        axes.axvline(0.5, color=INK, ls="--", lw=0.8)
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set(xlim=(-0.02, 1.02), ylim=(len(rows) - 0.5, -0.5), xlabel="AUROC, strangers against test examples")
+
+    return _together(comparison, draw, finish, height=1.0 + 0.35 * len(rows))
+
+
 def picture(pixels: Tensor) -> str:
     """Pixels [C, H, W] in [0, 1] as the base64 text of a PNG."""
     import base64
@@ -228,15 +310,15 @@ def picture(pixels: Tensor) -> str:
     return base64.b64encode(stream.getvalue()).decode()
 
 
-def _panels(comparison: Comparison, draw: Draw, height: float) -> str:
-    """A panel for each method, best first, three in a row."""
+def _panels(comparison: Comparison, draw: Draw, height: float, alike: bool = True) -> str:
+    """A panel for each method, best first, three in a row; ``alike``: with the same axes."""
     entries = comparison.ranked
     columns = min(3, len(entries))
     rows = -(-len(entries) // columns)
     wide = 3.3 if columns > 1 else 4.6
     with matplotlib.rc_context(STYLE):
         figure = Figure((wide * columns, height * rows * (wide / 3.3)), layout="constrained")
-        every = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat
+        every = figure.subplots(rows, columns, squeeze=False, sharex=alike, sharey=alike).flat
         for index, axes in enumerate(every):
             if index >= len(entries):
                 axes.remove()
@@ -244,7 +326,7 @@ def _panels(comparison: Comparison, draw: Draw, height: float) -> str:
             draw(axes, entries[index], _colour(comparison, entries[index])[0])
             axes.set_title(entries[index].name, parse_math=False)
             axes.tick_params(labelbottom=True)  # shared axes have labels in the last row only, which may have gaps
-            if index % columns:
+            if alike and index % columns:
                 axes.set_ylabel("")
         return svg(figure)
 

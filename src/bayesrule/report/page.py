@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bayesrule.files import write_atomically
-from bayesrule.report.comparison import Comparison, grid, in_words
-from bayesrule.report.examples import extremes
+from bayesrule.report.comparison import Comparison, Entry, grid, in_words
+from bayesrule.report.examples import Extremes, extremes
 from bayesrule.report.leaderboard import board
 from bayesrule.report.measures import number
 from bayesrule.report.scenes import Scene
@@ -46,7 +46,7 @@ def render(comparison: Comparison, opening: Opening | None = None) -> str:
         split=comparison.split,
         board=board(comparison),
         sections=list(_sections(comparison)),
-        examples=[(e.name, extremes(e.prediction, comparison.split, comparison.schema)) for e in comparison.ranked],
+        examples=[(e.name, _extremes(e, comparison)) for e in comparison.ranked],
         settings=[(entry.name, in_words(entry.settings)) for entry in comparison.ranked],
         scores=list(comparison.entries[0].scores),
         nulls=list(comparison.entries[0].scores.nulls),
@@ -54,19 +54,30 @@ def render(comparison: Comparison, opening: Opening | None = None) -> str:
     )
 
 
+def _extremes(entry: Entry, comparison: Comparison) -> Extremes:
+    causes = None if entry.doubt is None else entry.doubt.causes
+    return extremes(entry.prediction, comparison.split, comparison.schema, causes)
+
+
 def _sections(comparison: Comparison) -> Iterator[Section]:
     """The figures that the data allow."""
     from bayesrule.report import figures
+    from bayesrule.report.shifts import shift_svg
 
     kind, drawable = comparison.split.kind, grid(comparison.split) is not None
+    sliced = all(entry.doubt is not None and entry.doubt.prediction is not None for entry in comparison.entries)
+    told = all(entry.strangers is not None for entry in comparison.entries)
     drawn: dict[str, tuple[bool, Callable[[Comparison], str]]] = {
         "plane": (drawable and kind == "classes", figures.planes),
         "curve": (drawable and kind != "classes", figures.curves),
+        "regions": (sliced and kind == "classes", figures.regions),
+        "bands": (sliced and kind != "classes", figures.bands),
         "reliability": (kind == "classes", figures.reliability_diagrams),
         "quantiles": (kind == "reals", figures.quantile_curves),
         "scatter": (kind != "classes", figures.scatter),
         "confidence": (kind == "classes", figures.histograms),
         "deviation": (kind != "classes", figures.histograms),
+        "strangers": (told, figures.told_apart),
         "risk": (kind == "classes", figures.risk_curves),
         "risk-reals": (kind != "classes", figures.risk_curves),
     }
@@ -76,6 +87,9 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
             if comparison.split.ood is None:
                 title = title.removesuffix(" at home and elsewhere")
             yield Section(id, title, draw(comparison), how)
+    for curves in comparison.shifts:
+        title, how = HOW["shift"]
+        yield Section(f"shift-{curves.shift}", f"{title} {curves.shift}", shift_svg(curves), how)
 
 
 HOW = {
@@ -90,6 +104,29 @@ HOW = {
         "Dots are training examples, the line is the mean. The wide band holds 90 % of new targets; the dark band in "
         "it is the epistemic part, what the networks disagree about. Where there are no dots the dark band should "
         "widen: more data there would narrow it.",
+    ),
+    "regions": (
+        "Where in the table it is uncertain",
+        "The two columns that tell most, with all others at what is typical: the median of a number, the most frequent "
+        "category. Lines part the classes that are preferred; colour is the entropy, dark is sure, bright is unsure. "
+        "Symbols are training examples, which differ in the other columns.",
+    ),
+    "bands": (
+        "Noise and ignorance along a column",
+        "The column that tells most, with all others at what is typical: the median of a number, the most frequent "
+        "category. The wide band holds 90 % of new targets; the dark band in it is ignorance, what the networks "
+        "disagree about, and the rest is noise. Dots are training examples, which differ in the other columns.",
+    ),
+    "strangers": (
+        "Who tells strangers?",
+        "The chance that an example from elsewhere looks stranger than a test example, by each uncertainty, and by "
+        "distances from the training examples in the features of the last layer. At 0.5, the dashed line, it is a "
+        "coin; below it strangers look more familiar than test examples do.",
+    ),
+    "shift": (
+        "Shift:",
+        "The same test examples further and further from home. Mistakes must grow; a method that knows it gets less "
+        "sure at the same time, or its intervals wider, and its other scores suffer less.",
     ),
     "reliability": (
         "Does confidence mean what it says?",

@@ -62,6 +62,14 @@ class Kronecker(Structure):
         """B ⊗ A."""
         return cls([left], [right], left.new_zeros(len(left) * len(right)), bias)
 
+    @classmethod
+    def derived(cls, lefts: list[Tensor], rights: list[Tensor], values: Tensor, bias: bool) -> Kronecker:
+        """Of factors that were made from checked ones, as multiples are: not looked at again."""
+        found = object.__new__(cls)
+        for name, value in (("lefts", lefts), ("rights", rights), ("values", values), ("bias", bias)):
+            object.__setattr__(found, name, value)
+        return found
+
     @property
     def shape(self) -> tuple[int, int]:
         """O and I."""
@@ -156,7 +164,7 @@ class Kronecker(Structure):
         left, right, values = self.basis
         own = left.square().T @ self._matrix(self.values.to(left.dtype)) @ right.square()
         lefts = [factor * products for factor in self.lefts]
-        found = Kronecker(lefts, self.rights, self.values * diagonal, self.bias)
+        found = Kronecker.derived(lefts, self.rights, self.values * diagonal, self.bias)
         object.__setattr__(found, "basis", (left, right, products * (values - own) + diagonal * own))
         return found
 

@@ -33,12 +33,13 @@ from bayesrule import (
     seeds,
     temperatures,
 )
-from bayesrule.data import Batch, Data, as_data
+from bayesrule.data import Batch, Data, as_data, augmentations
+from bayesrule.data.augmentations import Augmentation
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
-from bayesrule.methods import Learner, Logs, Method, Noise, Plan, check_stoppable, check_weighted
+from bayesrule.methods import Learner, Logs, Method, Needs, Noise, Plan, check_stoppable, check_weighted
 from bayesrule.posteriors import Posterior, match, recalibrated
-from bayesrule.priors import Prior
+from bayesrule.priors import ByLayer, Prior
 from bayesrule.seeds import mixed
 from bayesrule.task import Task
 from bayesrule.temperatures import Tempering
@@ -50,9 +51,9 @@ from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.holdout import mean_nll, with_held_out
 from bayesrule.training.past import continue_from
 from bayesrule.training.progress import shown
-from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_temperature
+from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_temperature, is_open
 
-START, ORDER, NOISE, END, HELD, SHARED, BELIEF = range(7)  # what a seed is for
+START, ORDER, NOISE, END, HELD, SHARED, BELIEF, AUGMENT = range(8)  # what a seed is for
 LONG_ENOUGH = 1000  # steps of a fit that is asked at its end whether it has collapsed: a shorter one has just begun
 READ_EVERY = 1000  # steps after which logs on a device are read, however long the epoch
 
@@ -78,6 +79,7 @@ def fit(
     autocast: str | None = None,
     progress: bool = False,
     output: str | int | None = None,
+    augment: str | Augmentation | Sequence[str | Augmentation] | None = None,
 ) -> Posterior:
     """From a module and data to a posterior.
 
@@ -91,8 +93,9 @@ def fit(
             reals with normal noise.
         prior: a prior, the standard deviation of all weights, the name of a scale rule, or None: normal weights whose
             scale is settled by held-out data, ``posterior.info["prior"]["settled"]``; in short fits Kaiming's scale
-            for reals, one otherwise. Or a Gaussian posterior of earlier data: the fit starts from its mean, and keeps
-            its likelihood, with the noise it has, and its scaling of inputs and targets.
+            for reals, one otherwise. ``"by-layer"``: so, and then a scale for each layer. Or a Gaussian posterior of
+            earlier data: the fit starts from its mean, and keeps its likelihood, with the noise it has, and its
+            scaling of inputs and targets.
         temperature: η of the objective, mean −log p(y|f) − (η/N) log p(w), or by name: ``br.Cold(T)`` tempers the prior
             too, ``br.Balanced(tau)`` sets η by the size of the network; ``posterior.info["tempering"]`` says what it
             came to. None: 1, but ``br.Cold()`` for variational methods whose prior is left open, and what it was for
@@ -113,6 +116,8 @@ def fit(
         progress: show how far the fit is, on stderr: a bar on a terminal, a line every few seconds elsewhere.
         output: which part the model's outputs are of what it returns, if that is more than one tensor: a key of a dict,
             a field of a dataclass such as ``"logits"``, or a place in a tuple.
+        augment: what is done to pictures each time they are trained on, one after the other: ``"flips"``, ``"crops"``,
+            ``"augmix"``, or objects of `br.data.augmentations`. N stays the number of examples.
 
     >>> X = torch.linspace(-1, 1, 64)[:, None]
     >>> posterior = fit(nn.Linear(1, 1), (X, 2 * X[:, 0]), method=methods.MAP(lr=0.05), epochs=200)
@@ -147,6 +152,7 @@ def fit(
                 scaling,
                 to_convergence,
                 output,
+                augmentations.choose(augment),
             )
             folder = Folder(out) if isinstance(out, str | Path) else out
             if progress:
@@ -211,7 +217,8 @@ class Loop:
                 fingerprints["val"] = as_data(val).fingerprint()
         if many > 1:
             model = together.one_start(model, data, settings, fingerprints)
-        task = Task.create(model, data, settings.likelihood, settings.prior, settings.temperature, settings.autocast)
+        prior = None if is_open(settings.prior) else settings.prior
+        task = Task.create(model, data, settings.likelihood, prior, settings.temperature, settings.autocast)
         if task.data.weight is not None:
             check_weighted(settings.method)
         if any(isinstance(callback, EarlyStopping) for callback in callbacks):
@@ -220,8 +227,12 @@ class Loop:
         held = None
         if settings.val is not None or needs.held_out != "none":
             task, held = with_held_out(task, needs, settings, val, mixed(settings.seed, HELD))
+        if settings.augment:
+            _check_augmentable(task, settings, needs)
         size = task.data.n if needs.full_batch else settings.batch_size
-        plan = Plan(settings.epochs, task.data.steps(size), size, settings.to_convergence)
+        # A fit to the mode would follow the pictures as they are, and so undo what was learnt from changed ones.
+        to_convergence = settings.to_convergence and not settings.augment
+        plan = Plan(settings.epochs, task.data.steps(size), size, to_convergence)
         if needs.full_batch and plan.steps_per_epoch > 1:
             raise ValueError(
                 f"{settings.method.name} takes all data in one step, but the DataLoader makes {plan.steps_per_epoch} "
@@ -230,10 +241,16 @@ class Loop:
         if plan.epochs and task.data.smallest(size) <= many:  # where it is shared, none is left without an example
             check_alone(task)
         rank, seed = processes.rank(), settings.seed
-        if settings.prior is None and plan.steps and needs.prior:
-            settled = settled or belief.settle(task, plan, mixed(seed, BELIEF), needs.work)
+        by_layer = isinstance(settings.prior, ByLayer)
+        if by_layer and not (plan.steps and needs.prior):
+            raise ValueError(
+                f"prior='by-layer' is settled before training, and {settings.method.name} with epochs={plan.epochs} "
+                "has no use for it: leave prior out, or give br.priors.Gaussian(...)"
+            )
+        if prior is None and plan.steps and needs.prior:
+            settled = settled or belief.settle(task, plan, mixed(seed, BELIEF), needs.work, by_layer)
             if settled["scale"] is not None:
-                task = task.with_prior(belief.prior(task.model, settled["scale"]))
+                task = task.with_prior(belief.prior(task.model, settled))
         noise = Noise.on(task.device)
         with seeds.untouched(task.device):
             noise.seed(mixed(seed, START), mixed(seed, START, 1 + rank))
@@ -294,7 +311,7 @@ class Loop:
         for batch in islice(batches, done, None):
             if self.count > 1:
                 batch = batch.share(self.rank, self.count)
-            logs = self._learn(batch.to(self.task.device), epoch)
+            logs = self._learn(self._augmented(batch.to(self.task.device)), epoch)
             self.seconds = time.perf_counter() - began
             self._tell(logs, epoch)
             ending = termination is not None and processes.any_of(termination.requested)
@@ -302,6 +319,15 @@ class Loop:
                 self._checkpoint()
             if ending:
                 raise SystemExit(143)
+
+    def _augmented(self, batch: Batch) -> Batch:
+        """The batch with its pictures changed as the seed and the step say, if that was asked for."""
+        chain = self.settings.augment
+        if not chain:
+            return batch
+        generator = torch.Generator(self.task.device)
+        generator.manual_seed(mixed(self.settings.seed, AUGMENT, self.step, self.rank))
+        return augmentations.augmented(batch, chain, self.task.data.scaling, generator)
 
     def _learn(self, batch: Batch, epoch: int) -> Logs:
         """One step of the learner; what breaks it is said with the step."""
@@ -457,6 +483,21 @@ class Loop:
                 "torch": str(torch.__version__),
             },
         }
+
+
+def _check_augmentable(task: Task, settings: FitSettings, needs: Needs) -> None:
+    """Refuse to augment what is no picture, or where a method would not see it."""
+    augmentations.check(task.data, settings.augment)
+    name = settings.method.name
+    if needs.full_batch:
+        raise ValueError(
+            f"augment is not for {name}: it samples the posterior of fixed data, and changed ones would be others at "
+            "every step; take a method that learns from batches, such as sgld or ensemble"
+        )
+    if needs.own_batches:
+        raise ValueError(f"augment is not for {name}, which draws its examples by itself; take ensemble, say")
+    if not settings.epochs:
+        raise ValueError("augment is for training, but epochs is 0: leave it out, or train for an epoch or more")
 
 
 def _finite(tree: Tree, known: Collection[str] = ()) -> bool:

@@ -8,13 +8,14 @@ from numbers import Integral
 from typing import Any
 
 from bayesrule import likelihoods, methods, priors, temperatures
-from bayesrule.data import Scaling
+from bayesrule.data import Scaling, augmentations
+from bayesrule.data.augmentations import Augmentation
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method, with_inner
 from bayesrule.naming import from_spec, to_spec
 from bayesrule.posteriors import Posterior
-from bayesrule.priors import Prior
+from bayesrule.priors import ByLayer, Prior
 from bayesrule.temperatures import Cold, Temperature
 
 DATA = "data"  # stands for held-out data that the user gave, which a file does not keep
@@ -25,7 +26,8 @@ class FitSettings:
     """The arguments of a fit, but for model, data and callbacks.
 
     ``val`` is a share of the data, None, or `DATA`. ``scaling`` is that of a posterior which is the prior.
-    ``output``: the part of what the model returns that is meant.
+    ``output``: the part of what the model returns that is meant. ``augment``: what is done to pictures, one after the
+    other.
     ``to_convergence``: whether ``epochs`` are the default, and not what the user asked for.
     """
 
@@ -41,6 +43,7 @@ class FitSettings:
     scaling: Scaling | None = None
     to_convergence: bool = False
     output: str | int | None = None
+    augment: tuple[Augmentation, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0)):
@@ -68,7 +71,16 @@ class FitSettings:
             "temperature": temperatures.from_spec(state["temperature"]),
             "scaling": None if state["scaling"] is None else Scaling.from_state(state["scaling"]),
         }
-        return cls(**{**state, **objects})
+        specs = state.get("augment", ())  # a checkpoint of an earlier version has none
+        chain = tuple(_augmentation(spec) for spec in specs)
+        return cls(**{**state, **objects, "augment": chain})
+
+
+def _augmentation(spec: Mapping[str, Any]) -> Augmentation:
+    """From plain data, in which a file has lists for tuples."""
+    shape = spec["fields"]["shape"]
+    plain = {**spec["fields"], "shape": None if shape is None else tuple(shape)}
+    return from_spec("augmentation", {"name": spec["name"], "fields": plain}, augmentations.AVAILABLE)
 
 
 def default_batch_size(n: int) -> int:
@@ -84,11 +96,16 @@ def default_batch_size(n: int) -> int:
     return min(max(n // 10, 8), 32)
 
 
+def is_open(prior: object) -> bool:
+    """Whether the fit is to settle how wide the prior is."""
+    return prior is None or prior == ByLayer.name or isinstance(prior, ByLayer)
+
+
 def default_temperature(method: Method, prior: object) -> float | Temperature:
     """Where nobody says: what an example counted in a posterior that is the prior, it counts now; a cold posterior for
     variational methods that also settle their prior; one otherwise."""
     if isinstance(prior, Posterior):
         return float(prior.info.get("temperature", 1.0))
-    if prior is None and any(part.variational for part in with_inner(method)):
+    if is_open(prior) and any(part.variational for part in with_inner(method)):
         return Cold()
     return 1.0

@@ -1,26 +1,61 @@
-"""What the sweeps over τ of η = τ·p/w have in common: their scores, what is claimed of a curve, and its figure."""
+"""What the sweeps over τ of η = τ·p/w have in common: fits, scores, what is claimed of a curve, and its figure."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, nn
 
 from bayesrule.data import Inputs
 from bayesrule.evaluate import collapse, evaluate
 from bayesrule.experiments.base import Claim
 from bayesrule.experiments.figures import panels
+from bayesrule.methods import BBB
 from bayesrule.posteriors import Posterior
+from bayesrule.priors import Gaussian
+from bayesrule.temperatures import Balanced
+from bayesrule.training import fit
 
 METRICS = ("accuracy", "ece", "expected_nll", "confidence")  # in the order of an `Authors`' row
 DEVIATION = 0.2  # of the prior: the authors' code; their slides say variance 1/5
 Authors = Mapping[float, tuple[float, float, float, float]]
 """τ: accuracy, ECE, NLL, confidence; as a figure of the authors has them, read from its vector coordinates."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fit of Bayes by Backprop at η = τ·p/w: ``deviation`` is that of the prior of all weights."""
+
+    data: str
+    tau: float
+    deviation: float
+    epochs: int
+    batch_size: int
+    seed: int
+
+    def of(self, network: nn.Module, train: tuple[Tensor, Tensor], method: BBB) -> Posterior:
+        """The posterior of a network."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of fits that collapse, which is what this shows
+            return fit(
+                network,
+                train,
+                method,
+                prior=Gaussian(self.deviation),
+                temperature=Balanced(self.tau),
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                seed=self.seed,
+                val=0,
+            )
 
 
 def scores(
@@ -81,6 +116,18 @@ def falls(curve: Sequence[dict[str, Any]], source: str) -> Claim:
         measured += f", outside {outside[0]:.3f} to {outside[-1]:.3f}"
         held = held and all(row["confidence_outside"] < row["confidence"] for row in curve if row["tau"] <= 1)
     return Claim(source, says, measured, held)
+
+
+def told(curve: Sequence[dict[str, Any]], says: str, must: float = math.inf) -> Claim:
+    """The library's own diagnosis: no collapse where networks are accurate, τ ≤ 1, and one from τ = ``must`` on."""
+    flagged = [row["tau"] for row in curve if row["collapsed"]]
+    missed = [row["tau"] for row in curve if row["tau"] >= must and not row["collapsed"]]
+    return Claim(
+        "this library, br.evaluate.collapse",
+        says,
+        f"told at τ = {', '.join(f'{tau:g}' for tau in flagged) or 'none'}",
+        not missed and all(tau > 1 for tau in flagged),
+    )
 
 
 def listed(curve: Sequence[dict[str, Any]], metric: str) -> str:

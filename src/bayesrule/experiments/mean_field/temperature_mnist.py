@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
-from dataclasses import dataclass
 from typing import Any
 
 from bayesrule.data import Split, load_set
@@ -14,18 +12,17 @@ from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.mean_field.temperature_curve import (
     DEVIATION,
     Authors,
+    Fit,
     best,
     draw,
     falls,
     plain_authors,
     scores,
+    told,
 )
 from bayesrule.methods import BBB
 from bayesrule.models import build
 from bayesrule.posteriors import Posterior
-from bayesrule.priors import Gaussian
-from bayesrule.temperatures import Balanced
-from bayesrule.training import fit
 
 SOURCE = "Huix et al. 2022, figure on MNIST"
 AUTHORS: Authors = {
@@ -50,18 +47,6 @@ DRAWS = (1, 2, 4, 8, 32, 128)
 EPOCHS = {False: 40, True: 8}
 BATCH = {False: 32, True: 128}
 RATE = 0.05  # of Adam, falling: outputs are divided by 100, and the authors' 0.001 takes their 200 epochs
-
-
-@dataclass(frozen=True)
-class Fit:
-    """One fit of Bayes by Backprop: ``deviation`` is that of the prior of all weights."""
-
-    data: str
-    tau: float
-    deviation: float
-    epochs: int
-    batch_size: int
-    seed: int
 
 
 def run(setting: Setting) -> Result:
@@ -116,24 +101,13 @@ def _fitted(asked: Fit, split: Split) -> Posterior:
     x, y = split.train
     size = math.prod(x.shape[1:])
     network = build({"name": "mean-field", "inputs": size, "outputs": 10, "neurons": NEURONS}, asked.seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of fits that collapse, which is what this shows
-        return fit(
-            network,
-            (x, y),
-            BBB(lr=RATE),
-            prior=Gaussian(asked.deviation),
-            temperature=Balanced(asked.tau),
-            epochs=asked.epochs,
-            batch_size=asked.batch_size,
-            seed=asked.seed,
-            val=0,
-        )
+    return asked.of(network, (x, y), BBB(lr=RATE))
 
 
 def claims_of(curve: list[dict[str, Any]]) -> list[Claim]:
     """What is claimed of the curve, beside its rows."""
-    return [best(curve, SOURCE), _chance(curve), falls(curve, SOURCE), _told(curve)]
+    diagnosis = told(curve, "the collapse is told at τ ≥ 50, and not at τ ≤ 1", must=50)
+    return [best(curve, SOURCE), _chance(curve), falls(curve, SOURCE), diagnosis]
 
 
 def _beside(rows: list[dict[str, Any]], tau: float) -> Claim:
@@ -162,28 +136,15 @@ def _chance(curve: list[dict[str, Any]]) -> Claim:
     )
 
 
-def _told(curve: list[dict[str, Any]]) -> Claim:
-    """The library's own diagnosis beside what happened."""
-    flagged = [row["tau"] for row in curve if row["collapsed"]]
-    right = all(row["collapsed"] for row in curve if row["tau"] >= 50)
-    right = right and not any(row["collapsed"] for row in curve if row["tau"] <= 1)
-    return Claim(
-        "this library, br.evaluate.collapse",
-        "the collapse is told at τ ≥ 50, and not at τ ≤ 1",
-        f"told at τ = {', '.join(f'{tau:g}' for tau in flagged) or 'none'}",
-        right,
-    )
-
-
 def _notes(setting: Setting, others: list[dict[str, Any]], draws: dict[str, float]) -> tuple[str, ...]:
     if not setting.full:
         return ("On digits: 100 neurons, 7400 weights, 1438 examples. The authors' curve is of MNIST: --full.",)
-    told = ", ".join(f"{row['accuracy']:.3f} (τ = {row['tau']:g})" for row in others)
+    accuracies = ", ".join(f"{row['accuracy']:.3f} (τ = {row['tau']:g})" for row in others)
     few = ", ".join(f"{accuracy:.3f} ({count})" for count, accuracy in draws.items())
     return (
         f"{EPOCHS[True]} epochs at a rate of {RATE:g} that falls to zero, where the authors train 200 at 0.001; the "
         "divergence in closed form, and deviations from 0.02 on, where they sample it and start at 0.0001.",
         "NLL is the authors': E_q of the cross entropy. `nll` in the data is that of the mean prediction.",
-        f"With the slides' prior, variance 1/5 instead of deviation 1/5, accuracies are {told}.",
+        f"With the slides' prior, variance 1/5 instead of deviation 1/5, accuracies are {accuracies}.",
         f"The accuracy at τ = {max(COMPARED):g} by the number of networks that a prediction averages over: {few}.",
     )
