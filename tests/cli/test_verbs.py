@@ -267,7 +267,16 @@ def test_compare(bayesrule, as_json, tmp_path, painted):
     assert set(plain["baselines"]) == {"base rate", "linear", "boosting"}
     assert out.count("(baseline)") == 3
     assert "boosting (baseline)" in (tmp_path / "both" / "report.html").read_text()
-    assert set(plain["methods"]["swag"]) == {"scores", "intervals", "nulls", "seconds", "cost", "choices", "promises"}
+    assert set(plain["methods"]["swag"]) == {
+        "scores",
+        "intervals",
+        "nulls",
+        "seconds",
+        "cost",
+        "choices",
+        "promises",
+        "strangers",
+    }
     assert plain["methods"]["map"]["cost"] == 1
     assert json.loads((tmp_path / "both" / "swag" / "run.json").read_text())["settings"]["set"] == ["rank=5"]
     assert len(as_json("predict", "both/swag", "moons")) == 200

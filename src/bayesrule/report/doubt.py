@@ -42,10 +42,12 @@ class Part(NamedTuple):
 class Doubt:
     """A prediction along one column, or over two, with the others at what is typical; and why rows are uncertain.
 
-    ``columns``: their names. ``axes``: values along them. ``causes``: by test row, a few words.
+    ``columns``: their names. ``places``: which inputs they are. ``axes``: values along them. ``causes``: by test row, a
+    few words.
     """
 
     columns: tuple[str, ...]
+    places: tuple[int, ...]
     axes: tuple[Array, ...]
     prediction: Prediction | None
     causes: Mapping[int, str]
@@ -63,14 +65,15 @@ def doubt(predict: Predict, prediction: Prediction, split: Split, schema: Schema
     telling = [part for part in _by_effect(predict, x, columns) if part.numeric]
     wanted = 2 if split.kind == "classes" else 1
     if len(telling) < wanted or len(columns) == wanted:  # the whole function is drawn elsewhere
-        return Doubt((), (), None, causes)
-    axes = tuple(_axis(split, part, LINE if wanted == 1 else PLANE) for part in telling[:wanted])
+        return Doubt((), (), (), None, causes)
+    shown = telling[:wanted]
+    names, places = tuple(part.name for part in shown), tuple(part.inputs.start for part in shown)
+    axes = tuple(_axis(split, part, LINE if wanted == 1 else PLANE) for part in shown)
     typical = _typical(columns, x)
     grid = np.stack([part.ravel() for part in np.meshgrid(*axes)], 1)
     points = typical.repeat(len(grid), 1)
-    for index, part in enumerate(telling[:wanted]):
-        points[:, part.inputs.start] = torch.from_numpy(grid[:, index]).to(points)
-    return Doubt(tuple(part.name for part in telling[:wanted]), axes, predict(points), causes)
+    points[:, list(places)] = torch.from_numpy(grid).to(points)
+    return Doubt(names, places, axes, predict(points), causes)
 
 
 def parts(split: Split, schema: Schema | None) -> list[Part]:
@@ -85,7 +88,9 @@ def parts(split: Split, schema: Schema | None) -> list[Part]:
         where = slice(start, start + len(column.features))
         own, categories = known[:, where], isinstance(column, CategoryColumn)
         typical = own.median(0).values
-        if categories:
+        if categories and own.shape[1] == 1:  # the number of a category
+            typical = own.mode(0).values
+        elif categories:
             typical = torch.zeros_like(typical)
             typical[own.mean(0).argmax()] = 1
         if where.stop > where.start:

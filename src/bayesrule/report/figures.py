@@ -20,7 +20,6 @@ from bayesrule.data import Split
 from bayesrule.evaluate import flat, quantile_calibration, reliability, risk_coverage, risk_curve
 from bayesrule.predictions import Classes, Continuous, Numbers, Prediction
 from bayesrule.report.comparison import PLANE, Comparison, Entry, grid
-from bayesrule.report.doubt import parts
 
 INK = "#0a0b0c"  # stands for the page's text colour
 MISS = "#d0342c"
@@ -230,7 +229,7 @@ def bands(comparison: Comparison) -> str:
         axes.fill_between(line, low, high, color=colour, alpha=0.2, lw=0, label="90 % interval")
         axes.fill_between(line, mean - spread, mean + spread, color=colour, alpha=0.35, lw=0, label="ignorance")
         axes.plot(line, mean, color=colour, lw=1.5, label="mean")
-        axes.plot(_column(comparison, shown.columns[0])[some], y[some], ".", color=INK, ms=2, alpha=0.4, label="data")
+        axes.plot(_column(comparison, shown.places[0])[some], y[some], ".", color=INK, ms=2, alpha=0.4, label="data")
         axes.set_xlabel(shown.columns[0], parse_math=False)
         reach = float(np.ptp(y)) or 1.0
         axes.set_ylim(y.min() - 0.3 * reach, y.max() + 0.3 * reach)
@@ -258,7 +257,7 @@ def regions(comparison: Comparison) -> str:
         axes.imshow(entropy, extent=ends, origin="lower", aspect="auto", cmap="viridis", vmin=0, vmax=most)
         for one in np.unique(label)[1:]:
             axes.contour(across, up, (label >= one).astype(float), levels=[0.5], colors="white", linewidths=0.8)
-        first, second = (_column(comparison, name) for name in shown.columns)
+        first, second = (_column(comparison, place) for place in shown.places)
         for one in range(len(split.classes)):
             of = some[y[some] == one]
             mark = "osv^D*"[one % 6]
@@ -270,11 +269,10 @@ def regions(comparison: Comparison) -> str:
     return _panels(comparison, draw, height=2.6, alike=False)
 
 
-def _column(comparison: Comparison, name: str) -> Array:
-    """Values of a column of the table in the training examples."""
+def _column(comparison: Comparison, place: int) -> Array:
+    """Values of an input in the training examples."""
     split = comparison.split
-    part = next(part for part in parts(split, comparison.schema) if part.name == name)
-    return _array((split.training or split.test)[0][:, part.inputs.start])
+    return _array((split.training or split.test)[0][:, place])
 
 
 def told_apart(comparison: Comparison) -> str:
