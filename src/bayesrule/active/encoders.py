@@ -150,8 +150,9 @@ def contrast(projections: Tensor, temperature: float) -> Tensor:
 
     Of pictures whose views agree with each other and with no other picture it is log(1 + 2(B−1)e^{−1/τ}):
 
-    >>> contrast(torch.eye(3).repeat(2, 1), temperature=0.5), torch.tensor(1 + 4 * torch.tensor(-2.0).exp()).log()
-    (tensor(0.4326), tensor(0.4326))
+    >>> loss = contrast(torch.eye(3).repeat(2, 1), temperature=0.5)
+    >>> torch.allclose(loss, torch.log1p(4 * torch.tensor(-2.0).exp()))
+    True
     """
     z = F.normalize(projections, dim=1)
     alike = z @ z.T / temperature
