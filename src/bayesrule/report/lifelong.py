@@ -67,7 +67,7 @@ COLUMNS = {
     "nll": ("NLL", "mean −log p(y|x) over all tasks, after the last one: punishes being sure and wrong"),
     "ece": ("ECE", "mean gap between confidence and accuracy"),
     "bytes": ("memory", "what the method holds between tasks: networks, precisions and examples"),
-    "time": ("time", f"of learning, as a multiple of that of {CONTROL}; without it, in seconds"),
+    "time": ("time", f"processor time of learning, as a multiple of that of {CONTROL}; without it, in seconds"),
 }
 HIGH, LOW = ("average", "backward_transfer"), ("forgetting", "nll", "ece")
 
