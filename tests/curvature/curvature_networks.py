@@ -15,7 +15,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+    return torch.randn(shape, generator=generator(seed), dtype=torch.float64)
 
 
 def tokens(*shape: int, count: int = 5, seed: int = 0) -> Tensor:

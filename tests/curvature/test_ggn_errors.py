@@ -165,10 +165,10 @@ class Branches(nn.Module):
 def test_a_layer_that_is_called_more_often_later():
     x, y = X.float(), torch.zeros(6, 4)
     batches = [(x, y), (x * 1000, y)]
-    with pytest.raises(RuntimeError, match=r"layer 'layer' is called 2 times .* take structure='diagonal'"):
-        curvature(Branches(), batches, Gaussian(noise=1.0), "kronecker")
-    with pytest.raises(
-        RuntimeError, match="the last layer gave the outputs of the first batch but not those of a later"
-    ):
-        curvature(Branches(), batches, Gaussian(noise=1.0), "dense")
+    for structure in ("kronecker", "dense"):
+        with pytest.raises(RuntimeError, match=r"the first batch but not those of a later .* structure='diagonal'"):
+            curvature(Branches(), batches, Gaussian(noise=1.0), structure)
+    within = nn.Sequential(Branches(), nn.Linear(4, 4))  # not the last layer, which is looked at by itself
+    with pytest.raises(RuntimeError, match=r"layer '0.layer' is called 2 times .* take structure='diagonal'"):
+        curvature(within, batches, Gaussian(noise=1.0), "kronecker")
     curvature(Branches(), batches, Gaussian(noise=1.0), "diagonal")

@@ -76,7 +76,7 @@ def posterior(seed=0):
 def test_prediction_does_not_depend_on_chunks(monkeypatch):
     p = posterior()
     whole = p.predict(X).probs
-    monkeypatch.setattr(networks.inputs, "block", lambda x: 7)
+    monkeypatch.setattr(networks.inputs, "block", lambda x, **limits: 7)
     torch.testing.assert_close(p.predict(X).probs, whole)
 
 

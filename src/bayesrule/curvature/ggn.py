@@ -186,7 +186,10 @@ class _Sums:
         """Without a backward pass: Λ from its root [B, C, K], and the layer's input."""
         use = head(self.watched, outputs)
         if use is None:
-            raise RuntimeError("the last layer gave the outputs of the first batch but not those of a later one")
+            raise RuntimeError(
+                "the last layer gave the outputs of the first batch but not those of a later one, so that it is not "
+                "alone what makes them: take structure='diagonal'"
+            )
         sums.add(use.inputs[0], root @ root.transpose(1, 2))
 
     def result(self) -> Curvature:

@@ -124,14 +124,14 @@ def _by_effect(predict: Predict, x: Tensor, columns: list[Part]) -> list[Part]:
 
 def _said(prediction: Prediction) -> Tensor:
     """What is compared: probabilities, or the mean."""
-    return prediction.probs if isinstance(prediction, Classes) else prediction.mean
+    return (prediction.probs if isinstance(prediction, Classes) else prediction.mean).cpu()
 
 
 def _causes(predict: Predict, prediction: Prediction, x: Tensor, columns: list[Part]) -> dict[int, str]:
     """Of the least certain rows the column without whose value they would be most certain."""
-    doubt = prediction.uncertainty
+    doubt = prediction.uncertainty.cpu()
     rows = doubt.argsort(stable=True, descending=True)[: min(UNCERTAIN, max(1, len(doubt) // 2))]
-    gone = predict(_without(x[rows], columns)).uncertainty.reshape(len(columns), len(rows))
+    gone = predict(_without(x[rows], columns)).uncertainty.cpu().reshape(len(columns), len(rows))
     found = {}
     for index, row in enumerate(rows.tolist()):
         least, which = gone[:, index].min(0)
