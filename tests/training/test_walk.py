@@ -52,11 +52,13 @@ def test_a_fit_with_ivon_enters_few_functions():
     own, sees whether the fit is long enough to settle how wide the prior is.
     Ten, in a file of their own, are that of a temperature that follows the size of the network.
     Seven more are that of weights of examples, of outputs in parts, and of steps that no prior believes.
+    Four are that of logits that held-out data may rescale in three ways, of a prior that is open by layer, too, and of
+    a temperature that counts each target.
     """
     network, examples = model(), data()
     found = entered(lambda: br.fit(network, examples, method="ivon", epochs=2))
     files = {file for file, _ in found}
-    assert len(found) <= 160
+    assert len(found) <= 164
     assert len(files) <= 29
 
 

@@ -70,9 +70,9 @@ def infer(outputs: Tensor, y: Tensor) -> Likelihood:
 
     >>> import torch
     >>> infer(torch.zeros(4, 3), torch.tensor([0, 2, 1, 1]))
-    Categorical(temperature=None)
+    Categorical(temperature=None, vector=None, isotonic=None)
     >>> infer(torch.zeros(4, 1), torch.tensor([0.0, 1.0, 1.0, 0.0]))
-    Bernoulli(temperature=None)
+    Bernoulli(temperature=None, vector=None, isotonic=None)
     """
     one = outputs.ndim == 1 or outputs.shape[1] == 1
     if not y.is_floating_point():

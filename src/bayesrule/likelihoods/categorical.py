@@ -171,7 +171,7 @@ def isotonic(gaps: Tensor, slopes: Tensor) -> Tensor:
     """h(g) of gaps g ≥ 0: increasing, h(0) = 0, linear between `GAPS` with these slopes.
 
     >>> isotonic(torch.tensor([0.5, 1.5, 10.0]), torch.tensor([2.0, 1.0, 1.0, 1.0, 0.5]))
-    tensor([1.0000, 2.5000, 10.0000])
+    tensor([ 1.0000,  2.5000, 10.0000])
     """
     ends = (*GAPS[1:], math.inf)
     total = torch.zeros_like(gaps)

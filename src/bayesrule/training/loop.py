@@ -152,7 +152,7 @@ def fit(
                 scaling,
                 to_convergence,
                 output,
-                augmentations.choose(augment),
+                () if augment is None else augmentations.choose(augment),
             )
             folder = Folder(out) if isinstance(out, str | Path) else out
             if progress:
@@ -311,7 +311,10 @@ class Loop:
         for batch in islice(batches, done, None):
             if self.count > 1:
                 batch = batch.share(self.rank, self.count)
-            logs = self._learn(self._augmented(batch.to(self.task.device)), epoch)
+            batch = batch.to(self.task.device)
+            if self.settings.augment:
+                batch = self._augmented(batch)
+            logs = self._learn(batch, epoch)
             self.seconds = time.perf_counter() - began
             self._tell(logs, epoch)
             ending = termination is not None and processes.any_of(termination.requested)
@@ -321,13 +324,10 @@ class Loop:
                 raise SystemExit(143)
 
     def _augmented(self, batch: Batch) -> Batch:
-        """The batch with its pictures changed as the seed and the step say, if that was asked for."""
-        chain = self.settings.augment
-        if not chain:
-            return batch
+        """The batch with its pictures changed as the seed and the step say."""
         generator = torch.Generator(self.task.device)
         generator.manual_seed(mixed(self.settings.seed, AUGMENT, self.step, self.rank))
-        return augmentations.augmented(batch, chain, self.task.data.scaling, generator)
+        return augmentations.augmented(batch, self.settings.augment, self.task.data.scaling, generator)
 
     def _learn(self, batch: Batch, epoch: int) -> Logs:
         """One step of the learner; what breaks it is said with the step."""
