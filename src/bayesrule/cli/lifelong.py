@@ -245,7 +245,7 @@ def _publish(
         "seeds": list(args.seeds),
         "full": args.full,
         "settings": used,
-        "table": {line.method: _plain(line, list(report.COLUMNS)) for line in table},
+        "table": {line.name: _plain(line, list(report.COLUMNS)) for line in table},
         "cells": list(answers),
     }
     write_atomically(folder / "curves.png", png(report.curves(lives)))
@@ -259,7 +259,7 @@ def _publish(
         rows = []
         for line in table:
             average, *others = line.cells
-            rows.append([line.method, average.text, *(cell.short for cell in others)])
+            rows.append([line.name, average.text, *(cell.short for cell in others)])
         show_table(heads, rows, right=True)
     say(f"wrote {folder / 'result.json'} and {folder / 'report.html'}")
 

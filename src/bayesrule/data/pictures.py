@@ -43,7 +43,12 @@ def check_pixels(x: Tensor, name: str) -> None:
 
 
 def turned(x: Tensor, degrees: Tensor) -> Tensor:
-    """Each picture about its centre, counter-clockwise by its own degrees [N], by bilinear interpolation on black."""
+    """Each picture about its centre, counter-clockwise by its own degrees [N], by bilinear interpolation on black.
+
+    >>> turned(torch.tensor([[[[1.0, 0.0], [0.0, 0.0]]]]), torch.tensor([90.0])).round().abs()
+    tensor([[[[0., 0.],
+              [1., 0.]]]])
+    """
     angle = torch.deg2rad(degrees.to(x))
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
     ratio = x.shape[2] / x.shape[3]  # torch's coordinates are halves of the sides, and a picture may not be square

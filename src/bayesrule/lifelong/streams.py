@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
 
 from bayesrule.data import Inputs, Split, as_data, hold_out, inputs
 from bayesrule.data.batches import Arrays
+from bayesrule.data.pictures import turned
 from bayesrule.seeds import mixed
 
 Examples = tuple[Inputs, Tensor]
@@ -165,27 +165,15 @@ def rotated(split: Split, tasks: int, most: float = 180.0) -> Stream:
 
     def make(index: int) -> Chapter:
         angle = most * index / max(tasks - 1, 1)
-        train, test = ((turned(x.reshape(-1, *shape), angle).flatten(1), y) for x, y in (split.train, split.test))
+        train, test = ((_turned(x.reshape(-1, *shape), angle).flatten(1), y) for x, y in (split.train, split.test))
         return Chapter(f"{angle:.0f} degrees", train, test, tuple(range(len(split.classes))))
 
     return Stream(f"rotated {split.name}", tasks, make, len(split.classes), image_shape=shape)
 
 
-def turned(x: Tensor, degrees: float) -> Tensor:
-    """Pictures [B, C, H, W] turned about their middle, zeros where there was nothing.
-
-    >>> turned(torch.tensor([[[[1.0, 0.0], [0.0, 0.0]]]]), 90.0).round().abs()
-    tensor([[[[0., 0.],
-              [1., 0.]]]])
-    """
-    angle = torch.deg2rad(torch.tensor(degrees, dtype=x.dtype))
-    cos, sin = angle.cos(), angle.sin()
-    turn = torch.stack([torch.stack([cos, -sin, 0 * cos]), torch.stack([sin, cos, 0 * cos])])
-    found = []
-    for part in torch.split(x, 4096):
-        grid = affine_grid(turn.expand(len(part), 2, 3), list(part.shape), align_corners=False)
-        found.append(grid_sample(part, grid, align_corners=False))
-    return torch.cat(found)
+def _turned(x: Tensor, degrees: float) -> Tensor:
+    """Pictures [B, C, H, W] about their middle, a few thousand at once: each has a grid of its own."""
+    return torch.cat([turned(part, torch.full((len(part),), degrees)) for part in torch.split(x, 4096)])
 
 
 def _pictures(split: Split) -> tuple[int, int, int]:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -15,7 +14,7 @@ from matplotlib.figure import Figure
 
 from bayesrule.active import Result
 from bayesrule.report.figures import STYLE, svg
-from bayesrule.report.runs import Score, Shown, bands, legend_beside, page, score
+from bayesrule.report.runs import Line, Score, Shown, bands, legend_beside, page, score
 
 SHOWN = 12  # rounds whose rows are on the page
 
@@ -46,13 +45,6 @@ class Curves:
     def judged(self) -> bool:
         """Whether there were test examples."""
         return all(run.accuracy for runs in self.runs.values() for run in runs)
-
-
-class Line(NamedTuple):
-    """A row of the table."""
-
-    name: str
-    cells: list[Score]
 
 
 def headings(curves: Curves) -> list[tuple[str, str]]:

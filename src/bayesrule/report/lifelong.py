@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bayesrule.lifelong import Result
 from bayesrule.report.figures import STYLE, svg
-from bayesrule.report.runs import Score, Shown, bands, evenly, legend_beside, page, score, shown
+from bayesrule.report.runs import Line, Score, Shown, bands, evenly, legend_beside, page, score, shown
 
 CONTROL = "finetune"  # whose time is the unit
 SHOWN = 12  # kept examples of a task on the page
@@ -50,13 +50,6 @@ class Lives:
     def labelled(self) -> bool:
         """Whether accuracy is one, rather than minus an RMSE."""
         return all(value >= 0 for runs in self.runs.values() for run in runs for row in run.accuracy for value in row)
-
-
-class Line(NamedTuple):
-    """A row of the table."""
-
-    method: str
-    cells: list[Score]
 
 
 COLUMNS = {

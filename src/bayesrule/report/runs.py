@@ -41,6 +41,13 @@ class Score(NamedTuple):
         return self.text.split(" ± ")[0].removesuffix(" %")
 
 
+class Line(NamedTuple):
+    """A row of a table of runs: what they are of, and their scores."""
+
+    name: str
+    cells: list[Score]
+
+
 def score(values: Sequence[float], percent: bool = False) -> Score:
     """A mean over seeds in words.
 
