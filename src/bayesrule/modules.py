@@ -24,6 +24,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from bayesrule import shards
 from bayesrule.data import Inputs, inputs
 
 Parameters = dict[str, Tensor]
@@ -131,6 +132,8 @@ def copies(tensors: Mapping[str, Tensor]) -> Parameters:
 def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None) -> Tensor:
     """The module's outputs at x: ``module(x)``, ``module(*x)`` or ``module(**x)``; under ``state`` if given.
 
+    Of outputs in several parts those named ``logits`` are meant, see `logits_of`.
+
     x stays as it is, also if the module writes into its inputs. Whether it does, training or not, is found out by its
     first call, which is made on a copy; a module that writes is given copies from then on.
     """
@@ -155,12 +158,23 @@ def call(module: nn.Module, x: Inputs, state: Mapping[str, Tensor] | None = None
             f"{type(module).__name__} changed its inputs ({names}) in place, which it did not do before: your array is "
             "no longer what it was. Let its forward work on a copy, x = x.clone()"
         )
-    if not isinstance(outputs, Tensor):
+    found = outputs if isinstance(outputs, Tensor) else logits_of(outputs)
+    if found is None:
         raise NotOneTensor(
             f"the model must return one tensor, but {type(module).__name__} returned {type(outputs).__name__}: say "
             f"which part of it, {_parts(outputs)}"
         )
-    return outputs
+    return found
+
+
+def logits_of(outputs: Any) -> Tensor | None:
+    """The part ``logits`` of a dict, a dataclass or a named tuple, as models of language return them; None without one.
+
+    >>> logits_of({"logits": torch.ones(1), "hidden": torch.zeros(2)}), logits_of((torch.ones(1),))
+    (tensor([1.]), None)
+    """
+    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
+    return found if isinstance(found, Tensor) else None
 
 
 class Pick:
@@ -304,6 +318,11 @@ def check(module: nn.Module) -> None:
                 "model.module; `torchrun` makes the fit one of many processes"
             )
     for name, t in (*module.named_parameters(), *module.named_buffers()):
+        if shards.any_of([t]):
+            raise TypeError(
+                f"{name!r} is sharded (fully_shard), and a fit copies its network: take br.optim.IVON in a loop of "
+                "your own, or the network as it was before, in as many processes"
+            )
         if isinstance(t, UninitializedParameter | UninitializedBuffer):
             raise ValueError(f"{name!r} has no shape yet: call the model once on a batch, model(X[:2]), before the fit")
         if t.is_meta:

@@ -26,10 +26,19 @@ def reinitialise(module: nn.Module) -> None:
     """Draw all trainable parameters anew, in place; frozen ones stay. One that is not drawn is an error by its name.
 
     Drawn is what was written: zeros of a bias and ones of a norm are a start, too. To tell them from what no
-    ``reset_parameters`` has touched, all numbers are changed before.
+    ``reset_parameters`` has touched, all numbers are changed before. Matrices of zeros beside frozen weights stay
+    zero, as long as others are drawn: so adapters start, such as LoRA's, at the function of what is frozen.
+
+    >>> adapted = nn.ModuleList([nn.Linear(2, 2, bias=False) for _ in range(3)])
+    >>> _ = adapted[0].requires_grad_(False), nn.init.zeros_(adapted[2].weight)
+    >>> reinitialise(adapted)
+    >>> bool(adapted[1].weight.any()), bool(adapted[2].weight.any())
+    (True, False)
     """
     kept = modules.copies(modules.frozen(module))  # a layer that is frozen in part is drawn whole
     trainable = modules.parameters(module)
+    if kept:
+        kept |= _zero_by_design(trainable)
     for p in trainable.values():
         p.mul_(0.75).add_(0.31415)  # any change that no start undoes
     before = modules.copies(trainable)
@@ -46,6 +55,13 @@ def reinitialise(module: nn.Module) -> None:
                 f"cannot draw a fresh start for parameter {name!r}: the reset_parameters() of {type(owner).__name__} "
                 "leaves it as it is, or a part of it; draw it there"
             )
+
+
+def _zero_by_design(trainable: Parameters) -> Parameters:
+    """Matrices that are zero throughout, if there are others beside them."""
+    matrices = {name: p for name, p in trainable.items() if p.ndim > 1}
+    zeros = {name: p for name, p in matrices.items() if not bool(p.any())}
+    return modules.copies(zeros) if len(zeros) < len(matrices) else {}
 
 
 def _own(layer: nn.Module) -> list[str]:

@@ -105,7 +105,7 @@ def test_a_notebook_shows_the_first_examples(prediction):
     ("kind", "name", "having"),
     [
         ("classes", "mean", "Counts and PositiveReals and Reals and TailedReals"),
-        ("reals", "label", "Binary and Classes"),
+        ("reals", "label", "Binary and Classes and TokenClasses"),
         ("counts", "crps", "PositiveReals and Reals and TailedReals"),
     ],
 )

@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from bayesrule import tracing
+
 ROOM = 2**24
 """Numbers of per-example gradients that are written out at a time (64 MB in float32)."""
 
@@ -40,6 +42,8 @@ def pieces(examples: int, numbers: int) -> Iterator[slice]:
     >>> list(pieces(5, ROOM // 2))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
+    if tracing.active():
+        return iter([slice(0, examples)])
     size = max(1, ROOM // max(1, numbers))
     return (slice(start, min(start + size, examples)) for start in range(0, examples, size))
 
@@ -145,7 +149,7 @@ class OuterSum:
         """One small product for each example and group."""
         left, right = self.left[rows], self.right[rows]
         products = torch.bmm(left.flatten(0, 1), right.flatten(0, 1).transpose(1, 2))
-        return products.view(len(left), *self.shape)
+        return products.view(left.shape[0], *self.shape)
 
     def squares(self, factor: float = 1.0, out: Tensor | None = None) -> Tensor:
         """factor·Σ_i g_i², without the gradients if each example uses the weight at one position."""

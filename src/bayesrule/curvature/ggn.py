@@ -123,6 +123,17 @@ def _times(columns: Tensor, weight: Tensor | None) -> Tensor:
     return columns * weight.to(columns).sqrt().reshape(-1, *[1] * (columns.ndim - 1))
 
 
+def _columns(
+    likelihood: Likelihood, f: Tensor, y: Tensor, labels: Labels, samples: int, generator: torch.Generator | None
+) -> Iterator[Tensor]:
+    """The columns of Λ's root, by the kind of labels."""
+    if labels == "exact":
+        return roots.exact(likelihood, f)
+    if labels == "sampled":
+        return roots.sampled(likelihood, f, samples, generator)
+    return iter([roots.slope(likelihood, f, y)])
+
+
 class _Sums:
     """Sums that grow batch by batch."""
 
@@ -150,7 +161,8 @@ class _Sums:
             self._add_head(outputs, self.head, _times(roots.root(self.likelihood, f)[:, 0], weight))
             self.watched.forget()
             return
-        columns = (_times(column, weight) for column in self._columns(f, y, labels, samples, generator))
+        likelihood = self.likelihood.observing(y)
+        columns = (_times(column, weight) for column in _columns(likelihood, f, y, labels, samples, generator))
         if self.head is not None:
             self._add_head(outputs, self.head, torch.stack([g.reshape(len(g), -1) for g in columns], 2))
         else:
@@ -166,15 +178,6 @@ class _Sums:
             self.head = kind(self.watched.parameters)
         else:
             self.parts = [part_of(block) for block in blocks]
-
-    def _columns(
-        self, f: Tensor, y: Tensor, labels: Labels, samples: int, generator: torch.Generator | None
-    ) -> Iterator[Tensor]:
-        if labels == "exact":
-            return roots.exact(self.likelihood, f)
-        if labels == "sampled":
-            return roots.sampled(self.likelihood, f, samples, generator)
-        return iter([roots.slope(self.likelihood, f, y)])
 
     def _add(self, outputs: Tensor, gradients: Iterator[Tensor]) -> None:
         for columns in self.watched.columns(outputs, gradients):

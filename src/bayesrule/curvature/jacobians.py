@@ -95,5 +95,5 @@ def units(outputs: Tensor) -> Iterator[Tensor]:
     """For each output of an example, the gradient that is 1 there and 0 elsewhere."""
     for index in range(outputs[0].numel()):
         unit = torch.zeros(outputs.shape, dtype=outputs.dtype, device=outputs.device)  # contiguous, whatever they are
-        unit.view(len(outputs), -1)[:, index] = 1
+        unit.view(outputs.shape[0], -1)[:, index] = 1
         yield unit

@@ -157,7 +157,7 @@ def gradients(forms: Forms, parameters: Mapping[str, Tensor], rows: slice) -> Te
         found = uses[0].gradients(rows)
         for form in uses[1:]:
             found = found + form.gradients(rows)
-        parts.append(found.reshape(len(found), -1))
+        parts.append(found.reshape(found.shape[0], -1))
     return torch.cat(parts, 1)
 
 

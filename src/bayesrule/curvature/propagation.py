@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from bayesrule import tracing
 from bayesrule.curvature.forms import Outer, pieces
 from bayesrule.curvature.jacobians import units
 from bayesrule.curvature.parts import gradients
@@ -31,7 +32,8 @@ def propagate(model: nn.Module, x: Inputs, precision: Structure, names: Sequence
     >>> propagate(model, torch.tensor([[1.0, 2.0]]), Diagonal(torch.tensor([1.0, 4.0])), ["weight"])[1]
     tensor([[[2.]]])
     """
-    watched = Watched(model, names)
+    with tracing.outside():
+        watched = Watched(model, names)
     parts = _parts(precision, {name: watched.parameters[name] for name in names})
     found: list[Tensor] = []
     covariances: list[Tensor] = []
@@ -91,15 +93,18 @@ def _recorded(watched: Watched, x: Inputs) -> tuple[Tensor, list[Forms]]:
 @torch.no_grad()
 def _covariance(parts: list[tuple[Structure, dict[str, Tensor]]], outputs: Tensor, columns: list[Forms]) -> Tensor:
     """Σ of J Λ⁻¹ Jᵀ over the parts of a precision."""
-    total = outputs.new_zeros(len(outputs), len(columns), len(columns))
+    total = outputs.new_zeros(outputs.shape[0], len(columns), len(columns))
     for part, own in parts:
-        total += _along(part, own, columns, len(outputs))
+        total += _along(part, own, columns, outputs.shape[0])
     return total
 
 
 def _blocks(x: Inputs, watched: Watched) -> Iterator[Inputs]:
     """As many examples at a time as have room for the gradients of all outputs."""
     count = inputs.length(x)
+    if tracing.active():
+        yield x
+        return
     if not count:
         raise ValueError("x must hold at least one example: got none")
     with torch.no_grad():
@@ -155,7 +160,7 @@ def _diagonal(variance: Tensor, own: Mapping[str, Tensor], columns: list[Forms],
 def _separate(part: Kronecker, left: Tensor, right: Tensor) -> Tensor:
     """Of a Linear layer, bias and all, from g [B, K, O] and a [B, I]."""
     if part.bias:
-        right = torch.cat([right, right.new_ones(len(right), 1)], 1)
+        right = torch.cat([right, right.new_ones(right.shape[0], 1)], 1)
     u, v, values = (each.to(right.dtype) for each in part.basis)
     return _weighted(left @ u, (right @ v).square() @ (1 / values).T)
 

@@ -243,7 +243,7 @@ class Recorder:
         """Whether the inputs of a call can be told apart by example."""
         inputs = use.inputs
         if owner.rule is not None:
-            return bool(inputs) and len(inputs[0]) == use.examples and batched(owner.layer, inputs[0])
+            return bool(inputs) and inputs[0].shape[0] == use.examples and batched(owner.layer, inputs[0])
         for position, tensor in enumerate(inputs):
             if dimension(owner.layer, position, tensor, use.examples) is not None:
                 return True

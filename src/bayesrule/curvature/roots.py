@@ -18,23 +18,32 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from bayesrule.likelihoods import Categorical, Likelihood
 
+MOST = 2**31
+"""Numbers that the exact curvature of a batch in its outputs may hold."""
 Labels = Literal["exact", "sampled", "empirical"]
 LABELS: tuple[str, ...] = get_args(Labels)
 
 
-def positions(outputs: Tensor) -> Tensor:
+def positions(outputs: Tensor, classes_last: bool = False) -> Tensor:
     """Outputs as [B, C, T]: C that belong together at each of T positions.
 
     >>> positions(torch.zeros(5)).shape, positions(torch.zeros(5, 2, 3, 4)).shape
     (torch.Size([5, 1, 1]), torch.Size([5, 2, 12]))
     """
     outputs = outputs[:, None] if outputs.ndim == 1 else outputs
+    if classes_last:
+        outputs = outputs.movedim(-1, 1)
     return outputs.reshape(*outputs.shape[:2], -1)
 
 
 def hessian(likelihood: Likelihood, outputs: Tensor) -> Tensor:
     """Λ as [B, T, C, C], finite and symmetric."""
-    examples, width, count = positions(outputs).shape
+    examples, width, count = positions(outputs, likelihood.classes_last).shape
+    if examples * count * width**2 > MOST:
+        raise ValueError(
+            f"labels must be 'sampled' for outputs {list(outputs.shape)}: the exact curvature of likelihood "
+            f"{likelihood.name!r} would hold {examples * count * width**2:.2g} numbers for a batch"
+        )
     found = likelihood.hessian(outputs.detach()).detach()
     if found.numel() != examples * count * width * width:
         raise ValueError(
@@ -90,9 +99,9 @@ def exact(likelihood: Likelihood, outputs: Tensor) -> Iterator[Tensor]:
     factors = root(likelihood, outputs)
     for position in range(factors.shape[1]):
         for column in factors[:, position].unbind(-1):
-            found = torch.zeros_like(positions(outputs))
-            found[:, :, position] = column
-            yield found.view(outputs.shape)
+            found = outputs.new_zeros(outputs.shape)
+            positions(found, likelihood.classes_last)[:, :, position] = column  # a view
+            yield found
 
 
 def slope(likelihood: Likelihood, outputs: Tensor, y: Tensor) -> Tensor:
@@ -114,7 +123,7 @@ def sampled(
 
 
 class Averaged(NamedTuple):
-    """E[−∂ log p(y|f)/∂f] [B, K] and E[−∂² log p(y|f)/∂f²] [B, K, K] of K outputs that are normal."""
+    """`E[−∂ log p(y|f)/∂f]` of shape `[B, K]`, and `E[−∂² log p(y|f)/∂f²]`, `[B, K, K]`, of K normal outputs."""
 
     residual: Tensor
     hessian: Tensor

@@ -79,7 +79,7 @@ def _conv(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, name: str, call: Call) -> Gr
         if layer.groups > 1:
             return _grouped(patches, layer.groups, count)
         # in memory [K, B, T]: as good for products by example, and better for one over all examples
-        return patches.movedim(0, g.ndim - 1).reshape(-1, len(g), count).transpose(0, 1)[:, None]
+        return patches.movedim(0, g.ndim - 1).reshape(-1, g.shape[0], count).transpose(0, 1)[:, None]
 
     return OuterSum(_grouped(g, layer.groups, count), call.once("patches", seen), layer.weight.shape)
 
@@ -116,11 +116,11 @@ def _patches(x: Tensor, layer: nn.Conv2d | _Transposed | nn.Conv1d | nn.Conv3d, 
 
 def _grouped(x: Tensor, groups: int, positions: int) -> Tensor:
     """[B, C, *kernel, *positions] as [B, groups, C/groups·kernel, T]."""
-    return x.reshape(len(x), groups, -1, positions)
+    return x.reshape(x.shape[0], groups, -1, positions)
 
 
 def _embedding(layer: nn.Embedding, name: str, call: Call) -> GradientForm:
-    index, g = call.x.reshape(len(call.x), -1), wide(call.g)
+    index, g = call.x.reshape(call.x.shape[0], -1), wide(call.g)
     g = g.reshape(*index.shape, -1)
     if layer.scale_grad_by_freq:
         g = g / torch.bincount(index.flatten(), minlength=layer.num_embeddings)[index].unsqueeze(-1)

@@ -132,10 +132,10 @@ class Watched:
         for gradient in gradients:
             waiting.append(self._forms(self._pull(outputs, gradient)))
             if len(waiting) == most:
-                yield Columns(len(outputs), waiting, first)
+                yield Columns(outputs.shape[0], waiting, first)
                 waiting, first = [], False
         if waiting:
-            yield Columns(len(outputs), waiting, first)
+            yield Columns(outputs.shape[0], waiting, first)
 
     def _pull(self, outputs: Tensor, gradient: Tensor) -> dict[Use, dict[int, Tensor]]:
         """One backward pass, as far as the layers' outputs."""

@@ -6,7 +6,7 @@ Importing this package needs torch and numpy only; pandas, scikit-learn and pyar
 from bayesrule.data import augmentations, inputs, shifts
 from bayesrule.data.batches import Arrays, Batch, Data
 from bayesrule.data.catalog import NAMES, TABLES, CatalogEntry, load_set, names
-from bayesrule.data.columns import CategoryColumn, Column
+from bayesrule.data.columns import AnswerColumn, CategoryColumn, Column, DateColumn
 from bayesrule.data.embedded import and_gate, digits, gap, moons, sine
 from bayesrule.data.inputs import Inputs
 from bayesrule.data.intake import as_data, as_inputs, standardize
@@ -20,12 +20,14 @@ __all__ = [
     "NAMES",
     "TABLES",
     "Affine",
+    "AnswerColumn",
     "Arrays",
     "Batch",
     "CatalogEntry",
     "CategoryColumn",
     "Column",
     "Data",
+    "DateColumn",
     "Inputs",
     "Kind",
     "Loader",

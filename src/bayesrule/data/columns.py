@@ -290,6 +290,10 @@ def as_numbers(column: pd.Series[Any]) -> NDArray[np.float64]:
     """A column as floats, NaN for missing; an error that names the first value that is no number."""
     import pandas as pd
 
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "fiub":  # the usual case, at a tenth of the price
+        values = column.to_numpy().astype(np.float64)
+        if not np.isinf(values).any():
+            return values
     values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
     bad = np.isinf(values) | (np.isnan(values) & column.notna().to_numpy())
     if bad.any():

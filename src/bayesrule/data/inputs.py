@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bayesrule import tracing
+
 Inputs: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 LINE = 64  # bytes of a line of the cache
 
@@ -52,9 +54,10 @@ def length(x: Inputs) -> int:
             sizes[name] = part.shape[0]
     if not sizes or None in sizes.values():
         raise ValueError(f"X must have the examples along its first dimension, got {sizes or 'no tensors'}")
-    if len(set(sizes.values())) > 1:
+    first = next(iter(sizes.values()))
+    if any(size != first for size in sizes.values()):
         raise ValueError(f"all parts of X must have the same number of examples, got {sizes}")
-    return cast(int, next(iter(sizes.values())))
+    return cast(int, first)
 
 
 def block(x: Inputs, most: int = 1024, size: int = 2**25) -> int:
@@ -102,7 +105,8 @@ def duplicate(t: Tensor) -> Tensor:
     (True, 0)
     """
     spread = 0 not in t.stride() and t.numel() > 0  # an expanded tensor has one number in several places
-    if t.device.type != "cpu" or not spread or t.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(t):
+    elsewhere = t.device.type != "cpu" or tracing.active()
+    if elsewhere or not spread or t.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(t):
         return t.clone()
     span = 1 + sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
     # memory of numpy's: within a derivative torch's own tensors do not tell where they are

@@ -14,17 +14,19 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from bayesrule.data import inputs
 from bayesrule.data.batches import Arrays, Batch, Data, check_finite, check_fits, refusal
 from bayesrule.data.inputs import Inputs
-from bayesrule.data.loaders import Loader
+from bayesrule.data.loaders import TARGETS, Loader, apart
 from bayesrule.data.scaling import Affine, Scaling
+from bayesrule.data.splits import Split
 from bayesrule.naming import unknown
 
 
 def as_data(train: Any) -> Data:
     """`Data` from ``(X, y)``, ``(X, y, weight)``, a torch `Dataset` or `DataLoader`, or `Data` (returned as they are).
 
-    ``X`` is an array, or a tuple or dict of arrays; an array is anything numpy can read, a tensor, or a pandas object.
-    Floating dtypes are kept (the model's decides later); integer and boolean targets become int64. ``weight``: how many
-    times each example counts.
+    One dict that names its target, such as ``{"input_ids": ..., "labels": ...}``, is a pair, too. ``X`` is an array, or
+    a tuple or dict of arrays; an array is anything numpy can read, a tensor, or a pandas object. Floating dtypes are
+    kept (the model's decides later); integer and boolean targets become int64. ``weight``: how many times each example
+    counts.
 
     >>> as_data(([[0.0], [1.0]], [False, True])).all()
     Batch(x=tensor([[0.],
@@ -46,10 +48,23 @@ def as_data(train: Any) -> Data:
     if isinstance(train, tuple | list) and len(train) in (2, 3):
         weight = _tensor("weight", train[2]) if len(train) == 3 else None
         return Arrays(_inputs(train[0]), _tensor("y", train[1]), weight=weight)
+    if isinstance(train, Mapping):
+        x, y = apart(_inputs(train))
+        if y is None:
+            raise ValueError(
+                f"train must name its target where it is one dict, {' or '.join(map(repr, TARGETS))}, got only "
+                f"{list(train)}: add it, or pass (X, y)"
+            )
+        return Arrays(x, y)
     got = type(train).__name__
     if isinstance(train, tuple | list):
         got += f" of {len(train)}"
     raise TypeError(f"train must be a pair (X, y), or (X, y, weight), a Dataset, a DataLoader or Data, got {got}")
+
+
+def split_fingerprint(split: Split) -> str:
+    """Of all training and test examples: what was learnt from others by the same name is not taken for it."""
+    return as_data(split.train).fingerprint() + as_data(split.test).fingerprint()
 
 
 def as_inputs(x: Any) -> Inputs:

@@ -148,7 +148,7 @@ class Loader(Data):
         if self._loader is not None and self._loader.batch_size is not None:
             size = self._loader.batch_size
         for item in self._items(self._reader(torch.arange(self.n), size), seed=0):
-            yield _apart(item)[0]
+            yield apart(item)[0]
 
     def _stream(self, loader: DataLoader[Any], seed: int) -> Iterator[Batch]:
         return map(self._batch, self._items(loader, seed))
@@ -168,7 +168,7 @@ class Loader(Data):
             yield item
 
     def _batch(self, item: Any) -> Batch:
-        x, y = _apart(item)
+        x, y = apart(item)
         if y is None:
             raise _no_pair(item)
         for name, part in (*inputs.named(x), ("y", y)):
@@ -180,7 +180,7 @@ class Loader(Data):
         return Batch(inputs.to(x, self._dtype), cast(Tensor, inputs.to(y, self._dtype)))
 
 
-def _apart(item: Any) -> tuple[Inputs, Tensor | None]:
+def apart(item: Any) -> tuple[Inputs, Tensor | None]:
     """Inputs and targets of what a data set gives; None where it gives no targets.
 
     Pairs ``(x, y)``; dicts whose key `TARGETS` has is y, and all else goes to the model by name; x alone.

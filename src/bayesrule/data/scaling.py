@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bayesrule import tracing
 from bayesrule.data import inputs
 from bayesrule.data.inputs import Inputs
 
@@ -30,6 +31,7 @@ class Affine:
     loc: Tensor
     scale: Tensor
 
+    @tracing.outside()
     def __init__(self, loc: Tensor | float, scale: Tensor | float) -> None:
         object.__setattr__(self, "loc", torch.as_tensor(loc, dtype=torch.float64))
         object.__setattr__(self, "scale", torch.as_tensor(scale, dtype=torch.float64))
@@ -37,6 +39,7 @@ class Affine:
             raise ValueError(f"loc must be finite and scale finite and positive, got loc={loc} and scale={scale}")
 
     @property
+    @tracing.outside()
     def far(self) -> bool:
         """Whether some ``loc`` is more than `FAR` of its ``scale`` from zero."""
         return bool((self.loc.abs() > FAR * self.scale).any())

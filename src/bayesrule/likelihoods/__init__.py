@@ -18,6 +18,7 @@ from bayesrule.likelihoods.log_normal import LogNormal
 from bayesrule.likelihoods.negative_binomial import NegativeBinomial
 from bayesrule.likelihoods.poisson import Poisson
 from bayesrule.likelihoods.student import Student
+from bayesrule.likelihoods.tokens import Tokens
 
 __all__ = [
     "AVAILABLE",
@@ -31,6 +32,7 @@ __all__ = [
     "NoiseChoice",
     "Poisson",
     "Student",
+    "Tokens",
     "best",
     "choose",
     "infer",
@@ -39,7 +41,17 @@ __all__ = [
 
 AVAILABLE: dict[str, type[Likelihood]] = {
     kind.name: kind
-    for kind in (Categorical, Bernoulli, Gaussian, Heteroscedastic, LogNormal, Student, Poisson, NegativeBinomial)
+    for kind in (
+        Categorical,
+        Bernoulli,
+        Tokens,
+        Gaussian,
+        Heteroscedastic,
+        LogNormal,
+        Student,
+        Poisson,
+        NegativeBinomial,
+    )
 }
 
 
@@ -75,12 +87,24 @@ def infer(outputs: Tensor, y: Tensor) -> Likelihood:
     Bernoulli(temperature=None, vector=None, isotonic=None)
     """
     one = outputs.ndim == 1 or outputs.shape[1] == 1
+    _ask_if_tokens(outputs.shape, y)
     if not y.is_floating_point():
         return Bernoulli() if one else Categorical()
     if one:
         return Bernoulli() if _zeros_and_ones(y) else Gaussian()
     _ask_if_classes(outputs.shape, y)
     return Gaussian()
+
+
+def _ask_if_tokens(shape: Sequence[int], y: Tensor) -> None:
+    """An error for whole numbers that can only be labels of tokens: where they stand must be said."""
+    if y.is_floating_point() or len(shape) != 3 or list(y.shape) != list(shape[:2]) or shape[1] == shape[2]:
+        return
+    raise ValueError(
+        f"likelihood must be given for outputs {list(shape)} and labels {list(y.shape)}, one for each token: pass "
+        "br.likelihoods.Tokens(shift=1) where the labels are the inputs themselves, as for a causal language model, "
+        'or "tokens" where each stands at the position whose outputs say it'
+    )
 
 
 def _zeros_and_ones(y: Tensor) -> bool:

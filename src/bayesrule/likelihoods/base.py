@@ -22,14 +22,16 @@ class Likelihood(Named, ABC):
     A single output ``[B, 1, ...]`` is a target ``[B, ...]``, here and in predictions. A likelihood never changes: what
     is learnt (`unknowns`) is put in with `with_unknowns`, which gives a new one.
 
-    ``kind``: of the targets. ``prior_scale``: of the weights' normal prior where nobody says another one. Logits and
-    log-rates have to grow well beyond one before a network can be sure, which a narrow prior would not let them;
-    standardised reals are of order one, as outputs are under Kaiming's scale.
+    ``kind``: of the targets. ``classes_last``: whether outputs are ``[B, ..., C]`` instead. ``prior_scale``: of the
+    weights' normal prior where nobody says another one. Logits and log-rates have to grow well beyond one before a
+    network can be sure, which a narrow prior would not let them; standardised reals are of order one, as outputs are
+    under Kaiming's scale.
     """
 
     name: ClassVar[str]
     kind: ClassVar[Kind]
     prior_scale: ClassVar[float | str] = 1.0
+    classes_last: ClassVar[bool] = False
 
     @abstractmethod
     def check(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -104,6 +106,10 @@ class Likelihood(Named, ABC):
         """The same as it was before one of its `recalibrations` was settled."""
         return self
 
+    def observing(self, y: Tensor) -> Likelihood:
+        """The same for just these targets: where some of them do not count, it has no curvature there."""
+        return self
+
     def placed(self, y: Tensor) -> Likelihood:
         """This likelihood with what it takes from the training targets and does not learn, such as their units."""
         return self
@@ -123,7 +129,8 @@ class Likelihood(Named, ABC):
 
 def single(outputs: Tensor, dim: int = 1) -> Tensor:
     """Outputs without the output dimension if it has size 1."""
-    return outputs.squeeze(dim) if outputs.ndim > dim else outputs
+    # asked for first: a program of such a squeeze, which leaves other sizes as they are, is none that ONNX knows
+    return outputs.squeeze(dim) if outputs.ndim > dim and outputs.shape[dim] == 1 else outputs
 
 
 def summed(values: Tensor) -> Tensor:

@@ -173,10 +173,10 @@ def isotonic(gaps: Tensor, slopes: Tensor) -> Tensor:
     >>> isotonic(torch.tensor([0.5, 1.5, 10.0]), torch.tensor([2.0, 1.0, 1.0, 1.0, 0.5]))
     tensor([ 1.0000,  2.5000, 10.0000])
     """
-    ends = (*GAPS[1:], math.inf)
+    ends = (*GAPS[1:], None)
     total = torch.zeros_like(gaps)
     for slope, start, end in zip(slopes, GAPS, ends, strict=True):
-        total = total + slope * (gaps - start).clamp(0, end - start)
+        total = total + slope * (gaps - start).clamp(0.0, None if end is None else end - start)
     return total
 
 

@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 from bayesrule import modules, seeds
 from bayesrule.data import Batch
 from bayesrule.files import Tree
-from bayesrule.likelihoods import Categorical
+from bayesrule.likelihoods import Categorical, Tokens
 from bayesrule.methods.base import Learner, Logs, Method, Needs, Plan, context
 from bayesrule.methods.dropout import MCDropout
 from bayesrule.methods.point import MAP
@@ -136,6 +136,8 @@ def _explained(task: Task) -> float:
     batch = next(task.ordered(SEEN))
     outputs = _outputs(task, batch)
     y, mean = task.likelihood.check(outputs, batch.y), task.likelihood.mean(outputs)
+    if isinstance(task.likelihood, Tokens):
+        return 0.0  # a pre-trained model knows much of any text: that it goes on from there is no surprise
     if isinstance(task.likelihood, Categorical):
         y = one_hot(y, mean.shape[1]).movedim(-1, 1).to(mean)
     scatter = float((y - y.mean(0)).square().sum())

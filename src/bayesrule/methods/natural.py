@@ -147,7 +147,8 @@ def fisher(task: Task, plan: Plan, network: nn.Module, noise: Noise) -> modules.
     with noise.drawn_alike():
         for batch in islice(chain.from_iterable(task.batches(plan.batch_size, seed) for seed in range(count)), count):
             outputs = task.outputs(network, batch.x)
-            labels = task.likelihood.sample(outputs.detach(), noise.own).to(batch.y.dtype)
+            likelihood = task.likelihood.observing(batch.y)
+            labels = likelihood.sample(outputs.detach(), noise.own).to(batch.y.dtype)
             nll = task.nll(outputs, labels, task.likelihood)
             grads = torch.autograd.grad(nll, list(weights.values()), allow_unused=True)
             for square, grad in zip(found.values(), grads, strict=True):

@@ -87,12 +87,16 @@ def _untaught(task: Task, size: float, given: Sequence[Batch]) -> float:
     y = torch.cat([batch.y for batch in given])
     with torch.no_grad():
         like = task.outputs(task.model, given[0].x)[:1]  # for its shape
+    last = task.likelihood.classes_last
+    if last:
+        like = like.movedim(-1, 1)
     # a chessboard of signs over examples and outputs, and its negative, so that neither meets the targets by chance
     places = torch.arange(len(y), device=like.device)
     if like.ndim > 1:
         places = places[:, None] + torch.arange(like.shape[1], device=like.device)
     signs = (1 - 2 * (places % 2)).reshape(*places.shape, *[1] * (like.ndim - places.ndim))
     outputs = size * signs.to(like).expand(len(y), *like.shape[1:])
+    outputs = outputs.movedim(1, -1) if last else outputs
     outputs, twice = torch.cat([outputs, -outputs]), torch.cat([y, y])
     weights = [batch.weight for batch in given if batch.weight is not None]
     weight = torch.cat([*weights, *weights]) if weights else None

@@ -97,11 +97,11 @@ class Tabular(nn.Module):
         """
         x, coded = x.flatten(1), len(self.categories)
         if not coded:
-            none = x.new_zeros(len(x), 0, dtype=torch.long)
+            none = x.new_zeros(x.shape[0], 0, dtype=torch.long)
             return x, none, none.bool()
         numbers, codes = x[:, :-coded], x[:, -coded:].long()
         if not numbers.shape[1]:
-            numbers = x.new_zeros(len(x), 1)
+            numbers = x.new_zeros(x.shape[0], 1)
         return numbers, codes + self.before, codes > 0
 
     def forward(self, x: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesrule import shards
+
 
 class FlatGroup:
     """Parameters of one group, dtype and device, and vectors over all of them.
@@ -19,14 +21,19 @@ class FlatGroup:
     ``weights`` the drawn weights, ``seen`` what the draws say of the curvature. ``decay`` is δ, ``centre`` the prior's
     mean, each one number or a vector, and ``examples`` λ: see `under`. ``first`` is h₀ and ``radius`` the furthest
     step, each one number or a vector.
+
+    Of parameters that are sharded (`bayesrule.shards`) the vectors are over this process's share of them.
     """
 
     def __init__(
         self, group: dict[str, Any], params: Sequence[Tensor], names: Sequence[str], state: dict[Tensor, Any]
     ) -> None:
         self.group, self.params, self.names = group, list(params), list(names)
-        self.sizes = [p.numel() for p in self.params]
         first = self.params[0]
+        self.layout = shards.layout(first)
+        self.share = shards.number(first)
+        self.shapes = [p.shape for p in self.held()]
+        self.sizes = [shape.numel() for shape in self.shapes]
         self.decay: float | Tensor = 0.0
         self.centre: float | Tensor = 0.0
         self.examples = 1.0
@@ -43,6 +50,7 @@ class FlatGroup:
         self.generator = torch.Generator(first.device)
         self._seed = -1  # what the noise was drawn from
         self._means: list[Tensor] = []  # the gradients, averaged over draws
+        self._kept: list[Tensor] = []  # the means of the weights, while drawn ones stand for them
         self.left: list[tuple[Tensor, Tensor, int]] = []  # parameter, its gradient, how often that was written to
         self._prior: tuple[Any, Any, float] | None = None  # what decay and centre were made from
         start = group["hess_init"]
@@ -51,16 +59,26 @@ class FlatGroup:
         self.radius: float | Tensor = self._vector(radius) if isinstance(radius, Sequence) else radius
         self._adopt(state)
 
+    def held(self) -> Sequence[Tensor]:
+        """What this process holds of the parameters, in their memory: all of them, if they are not sharded."""
+        return self.params if self.layout is None else [shards.local(p) for p in self.params]
+
+    def wrapped(self, vector: Tensor) -> list[Tensor]:
+        """The vector by parameter, as people and files see it: sharded where the parameters are."""
+        views = self.views(vector)
+        return views if self.layout is None else list(map(shards.like, self.params, views))
+
     def _vector(self, values: Sequence[Tensor]) -> Tensor:
         """A tensor for each parameter of the group as one vector."""
         own = {id(p): value for p, value in zip(self.group["params"], values, strict=True)}
-        return torch.cat([own[id(p)].to(p).expand(p.shape).reshape(-1) for p in self.params])
+        parts = [shards.part(own[id(p)].to(p.device, p.dtype).expand(p.shape), p) for p in self.params]
+        return torch.cat([part.reshape(-1) for part in parts])
 
     def _adopt(self, state: dict[Tensor, Any]) -> None:
         """Take over what the state says of each parameter, and let the state be views from now on."""
-        known_decay = [state[p]["decay"] for p in self.params if state.get(p)]
+        known_decay = [_number(state[p]["decay"]) for p in self.params if state.get(p)]
         if known_decay and isinstance(known_decay[0], Tensor):
-            self.decay = torch.cat([state[p]["decay"].reshape(-1) for p in self.params])
+            self.decay = torch.cat([shards.local(state[p]["decay"]).reshape(-1) for p in self.params])
         elif known_decay:
             self.decay = known_decay[0]
         self.precision.add_(self.first).add_(self.decay)
@@ -68,18 +86,22 @@ class FlatGroup:
             self.params, self.views(self.precision), self.views(self.momentum), strict=True
         ):
             if known := state.get(p):
-                momentum.copy_(known["momentum"])
-                precision.copy_(known["precision"])
+                momentum.copy_(shards.local(known["momentum"]))
+                precision.copy_(shards.local(known["precision"]))
                 # A parameter that was frozen while others went on has the decay of an earlier temperature.
-                if not isinstance(self.decay, Tensor) and known["decay"] != self.decay:
-                    precision.add_(self.decay - known["decay"]).clamp_min_(0.5 * float(known["precision"].min()))
+                earlier = _number(known["decay"])
+                if not isinstance(self.decay, Tensor) and earlier != self.decay:
+                    precision.add_(self.decay - earlier).clamp_min_(0.5 * float(known["precision"].min()))
+        for p, precision, momentum in zip(
+            self.params, self.wrapped(self.precision), self.wrapped(self.momentum), strict=True
+        ):
             state[p] = {"precision": precision, "momentum": momentum}  # and the decay, by `under`
         self._state = [state[p] for p in self.params]
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """The vector in the shapes of the parameters."""
         known = self._views.get(id(vector))
-        return known or [v.view(p.shape) for v, p in zip(torch.split(vector, self.sizes), self.params, strict=True)]
+        return known or [v.view(shape) for v, shape in zip(torch.split(vector, self.sizes), self.shapes, strict=True)]
 
     def under(self, temperature: float) -> None:
         """λ = N/temperature and δ = temperature · weight decay, under the same h, and the prior's mean.
@@ -109,7 +131,11 @@ class FlatGroup:
             torch.where(moved > 0, moved, self.precision, out=self.precision)
         self.decay = decayed
         # by parameter, where the optimiser's state is saved from
-        parts = self.views(decayed) if isinstance(decayed, Tensor) else [decayed] * len(self.params)
+        parts: Sequence[float | Tensor] = [decayed] * len(self.params)
+        if isinstance(decayed, Tensor):
+            parts = self.wrapped(decayed)
+        elif self.layout is not None:  # a checkpoint of many processes finds tensors by parameter, and no numbers
+            parts = [torch.tensor(decayed, dtype=torch.float64) for _ in self.params]
         for entry, part in zip(self._state, parts, strict=True):
             entry["decay"] = part
 
@@ -122,26 +148,43 @@ class FlatGroup:
             self._seed = seed
             self.noise.normal_(generator=self.generator.manual_seed(seed))
         torch.rsqrt(self.precision, out=self.inverse)
-        start, left = offset % len(self.noise), len(self.noise) - offset % len(self.noise)
+        start = offset % max(len(self.noise), 1)  # a process may hold nothing of a small parameter
+        left = len(self.noise) - start
         torch.mul(self.noise[start:], self.inverse[:left], out=self.delta[:left])
         torch.mul(self.noise[:start], self.inverse[left:], out=self.delta[left:])
         if negative:
             self.delta.neg_()
         scale = 1 / math.sqrt(self.examples)
-        for p, w, d in zip(self.params, self.views(self.weights), self.views(self.delta), strict=True):
+        held, drawn = self.held(), self.views(self.weights)
+        # The memory itself where another one can stand for it; a share stays where it is, since its owner gathers it
+        # from there.
+        self._kept = [p.data if self.layout is None else p.clone() for p in held]
+        for p, w, d in zip(held, drawn, self.views(self.delta), strict=True):
             torch.add(p.data, d, alpha=scale, out=w)
-            p.data = w  # not `copy_`: the means stay where they are, untouched, for the end of the block
+        self._put(drawn)
+
+    def restore(self) -> None:
+        """Let the parameters be the means again, to the bit, if weights were drawn."""
+        if not self._kept:
+            return
+        self._put(self._kept)
+        self._kept = []
+
+    def _put(self, values: Sequence[Tensor]) -> None:
+        for p, value in zip(self.held(), values, strict=True):
+            if self.layout is None:
+                p.data = value  # not `copy_`: it costs nothing, and the means stay untouched
+            else:
+                p.copy_(value)
 
     def grads(self) -> list[Tensor]:
         """The gradients of all parameters; zero for one that the loss does not depend on."""
         found = []
         for p, name in zip(self.params, self.names, strict=True):
-            grad = p.grad
-            if grad is None:
-                grad = torch.zeros_like(p)
+            grad = torch.zeros_like(p) if p.grad is None else p.grad
             if grad.layout != torch.strided:
                 raise TypeError(f"the gradient of parameter {name!r} is sparse: use Embedding(..., sparse=False)")
-            found.append(grad)
+            found.append(shards.local(grad))
         return found
 
     def average(self, seen: Tensor, draws: int) -> None:
@@ -155,25 +198,25 @@ class FlatGroup:
             self.seen.lerp_(seen, 1 / draws)
         self.left = []
         for p, mean in zip(self.params, self._means, strict=True):
-            p.grad = mean
-            self.left.append((p, mean, mean._version))
+            grad = p.grad = mean if self.layout is None else shards.like(p, mean)
+            self.left.append((p, grad, grad._version))
 
     def take_over_gradients(self) -> None:
         """Let the present gradients be the averages so far, whoever has made them."""
-        self._means = [p.grad for p in self.params if p.grad is not None]
+        self._means = [shards.local(p.grad) for p in self.params if p.grad is not None]
 
     def descend(self, direction: Tensor, by: Tensor, rate: float | Tensor, radius: float | Tensor) -> None:
         """m ← m − rate·clip(direction/by, radius)."""
         if isinstance(rate, Tensor):
             step = _clipped(direction.div_(by), radius).mul_(rate)
-            for p, d in zip(self.params, self.views(step), strict=True):
+            for p, d in zip(self.held(), self.views(step), strict=True):
                 p.sub_(d)
         elif isinstance(radius, Tensor) or radius < float("inf"):
             direction = _clipped(direction.div_(by), radius)
-            for p, d in zip(self.params, self.views(direction), strict=True):
+            for p, d in zip(self.held(), self.views(direction), strict=True):
                 p.add_(d, alpha=-rate)
         else:
-            for p, d, b in zip(self.params, self.views(direction), self.views(by), strict=True):
+            for p, d, b in zip(self.held(), self.views(direction), self.views(by), strict=True):
                 p.addcdiv_(d, b, value=-rate)
 
     def pulled(self, slopes: Sequence[Tensor], pull: float | Tensor) -> Tensor:
@@ -181,17 +224,22 @@ class FlatGroup:
         outs, centre = self.views(self.weights), self.centre
         # one pass over memory where two numbers are enough, which is nearly always
         if not isinstance(pull, Tensor) and not isinstance(centre, Tensor):
-            for p, g, out in zip(self.params, slopes, outs, strict=True):
+            for p, g, out in zip(self.held(), slopes, outs, strict=True):
                 torch.add(g, p, alpha=pull, out=out)
             if centre:
                 self.weights.sub_(pull * centre)
             return self.weights
-        for p, out in zip(self.params, outs, strict=True):
+        for p, out in zip(self.held(), outs, strict=True):
             out.copy_(p)
         self.weights.sub_(centre).mul_(pull)
         for g, out in zip(slopes, outs, strict=True):
             out.add_(g)
         return self.weights
+
+
+def _number(decay: float | Tensor) -> float | Tensor:
+    """One number as such, whether it was kept as a tensor or not."""
+    return float(decay) if isinstance(decay, Tensor) and not decay.dim() else decay
 
 
 def _clipped(direction: Tensor, radius: float | Tensor) -> Tensor:
@@ -202,7 +250,7 @@ def _clipped(direction: Tensor, radius: float | Tensor) -> Tensor:
 
 
 def by_kind(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[Tensor], list[str]]]:
-    """Each group with its trained parameters and their names, those of one dtype and device together.
+    """Each group with its trained parameters and their names, those of one dtype, device and layout of shares together.
 
     Without names of their own, parameters are called by their index.
     """
@@ -214,11 +262,16 @@ def by_kind(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], 
         kinds: dict[Any, tuple[list[Tensor], list[str]]] = {}
         for p, name in zip(params, names, strict=True):
             if p.requires_grad:
-                alike, called = kinds.setdefault((p.dtype, p.device), ([], []))
+                alike, called = kinds.setdefault(kind(p), ([], []))
                 alike.append(p)
                 called.append(name)
         for alike, called in kinds.values():
             yield group, alike, called
+
+
+def kind(p: Tensor) -> tuple[Any, ...]:
+    """What parameters of one flat vector have in common."""
+    return p.dtype, p.device, shards.layout(p)
 
 
 def check_settings(group: dict[str, Any]) -> None:

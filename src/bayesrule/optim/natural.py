@@ -15,6 +15,7 @@ step is a few kernels whatever the number of parameters.
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,13 +25,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bayesrule import likelihoods, modules, processes
+from bayesrule import likelihoods, modules, processes, shards
 from bayesrule.data import Scaling
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
-from bayesrule.optim.conversion import gaussian_over
-from bayesrule.optim.flat import FlatGroup, by_kind, check_settings
+from bayesrule.optim.conversion import gathered, gaussian_over
+from bayesrule.optim.flat import FlatGroup, by_kind, check_settings, kind
 from bayesrule.posteriors import Context, Gaussian
 from bayesrule.seeds import mixed
 
@@ -100,6 +101,7 @@ class Natural(Optimizer):
 
     noisy: ClassVar[bool] = True  # whether gradients are taken at drawn weights
     twice: ClassVar[bool] = False  # whether gradients have to be differentiable
+    whole: ClassVar[bool] = False  # whether the curvature is seen in whole weights only
     _step_supports_amp_scaling: ClassVar[bool] = True  # so that a GradScaler says that it is there, see `step`
     own_defaults: ClassVar[NaturalSettings] = {}  # where this one differs from `DEFAULTS`
 
@@ -136,6 +138,11 @@ class Natural(Optimizer):
         if group["hess_init"] is None:
             group["hess_init"] = group["temperature"] / (group["ess"] * group["augmentation"] * STD**2)
         self._trained = None
+        if self.whole and shards.any_of(group["params"]):
+            raise TypeError(
+                f"{type(self).__name__} needs whole weights, and these parameters are sharded (fully_shard): use IVON "
+                "or Vadam, or the model as it was before"
+            )
 
     @abstractmethod
     def _observe(self, flat: FlatGroup) -> Tensor:
@@ -186,7 +193,6 @@ class Natural(Optimizer):
             raise RuntimeError("sampled() within another sampled block: one block at a time")
         flats = self._layout()
         earlier = self._collected_so_far(flats) if self._collected else []
-        means = [(p, p.data) for flat in flats for p in flat.params]
         self._inside = True
         counts = False
         try:
@@ -195,11 +201,18 @@ class Natural(Optimizer):
             counts = self._collect(flats)
         finally:
             self._inside = False
-            for p, mean in means:
-                p.data = mean
+            with torch.no_grad():
+                for flat in flats:
+                    flat.restore()
             if not counts:
                 for p, grad in earlier:
                     p.grad = grad
+        if not counts and any(flat.layout for flat in flats):
+            warnings.warn(
+                "a block without gradients over sharded parameters: call model.reshard() after it, or the next pass "
+                "may still see the drawn weights, which fully_shard keeps gathered",
+                stacklevel=3,
+            )
 
     def _collected_so_far(self, flats: Sequence[FlatGroup]) -> list[tuple[Tensor, Tensor | None]]:
         """The gradients of the blocks since the last step, with what the user has made of them."""
@@ -245,8 +258,9 @@ class Natural(Optimizer):
             if len(flat.noise) < LARGE:  # turned noise of few weights would soon meet itself
                 cycle = min(cycle, 2)
             number, within = divmod(self.draws - 1, cycle)
-            # Each process draws its own noise: averages over processes are averages over draws.
-            key = self.seed, processes.rank(), index, number
+            # Each process draws its own noise: averages over processes are averages over draws. Of shares it draws its
+            # part of one network, at which all processes are.
+            key = self.seed, processes.rank() if flat.share is None else flat.share, index, number
             offset = mixed(*key, within // 2) if within > 1 else 0
             flat.draw(mixed(*key), offset, negative=within % 2 == 1)
 
@@ -337,7 +351,8 @@ class Natural(Optimizer):
                 )
             self._check_gradients(flats)
         if processes.count() > 1:
-            processes.average([t for flat in flats for t in (*flat.grads(), flat.seen)])
+            whole = [flat for flat in flats if flat.layout is None]  # shares have gradients of all processes already
+            processes.average([t for flat in whole for t in (*flat.grads(), flat.seen)])
         for flat in flats:
             self._learn(flat)
         self.steps += 1
@@ -367,13 +382,13 @@ class Natural(Optimizer):
                 return self._layout()
         params = [p for group in self.param_groups for p in group["params"]]
         # What makes the vectors stale: a parameter frozen or freed, a module moved to another device or dtype.
-        trained = [(p.dtype, p.device) if p.requires_grad else None for p in params]
+        trained = [kind(p) if p.requires_grad else None for p in params]
         if trained != self._trained:
             if self._collected:
                 raise _changed()
             for group in self.param_groups:
                 check_settings(group)
-            self._flats = [FlatGroup(*kind, self.state) for kind in by_kind(self.param_groups)]
+            self._flats = [FlatGroup(*alike, self.state) for alike in by_kind(self.param_groups)]
             self._trained = trained
         for flat in self._flats:
             tempering = flat.group["tempering"]
@@ -396,13 +411,13 @@ class Natural(Optimizer):
         found: Parameters = {}
         for flat in self._ready():
             deviations = flat.precision.mul(flat.examples).rsqrt_()
-            found |= dict(zip(flat.names, flat.views(deviations), strict=True))
+            found |= dict(zip(flat.names, flat.wrapped(deviations), strict=True))
         return found
 
     @property
     def determined(self) -> float:
         """γ = Σ_j h_j/(h_j + δ_j): how many directions the data determine, rather than the prior (MacKay 1992)."""
-        return sum(float((1 - flat.decay / flat.precision).sum()) for flat in self._ready())
+        return sum(shards.total((1 - flat.decay / flat.precision).sum(), flat.params[0]) for flat in self._ready())
 
     def start_share(self, left: float) -> float:
         """The mean over weights of left·(h₀ + δ)/(h + δ), at most 1: what is left of the first precision.
@@ -411,8 +426,9 @@ class Natural(Optimizer):
         """
         total, count = 0.0, 0
         for flat in self._ready():
-            total += float((left * (flat.first + flat.decay) / flat.precision).clamp_(max=1).sum())
-            count += len(flat.precision)
+            share = (left * (flat.first + flat.decay) / flat.precision).clamp_(max=1)
+            total += shards.total(share.sum(), flat.params[0])
+            count += sum(p.numel() for p in flat.params)
         return total / count
 
     def _ready(self) -> list[FlatGroup]:
@@ -430,14 +446,19 @@ class Natural(Optimizer):
     def to_posterior(self, model: nn.Module, likelihood: str | Likelihood, scaling: Scaling | None = None) -> Gaussian:
         """q as a posterior over the module's parameters; those that this optimiser does not train are fixed.
 
-        Frozen parameters are shared with the module, all else is copied.
+        Frozen parameters are shared with the module, all else is copied. Where parameters are sharded, ``model`` is a
+        network of the same architecture that is whole, such as a new one: it gets what was learnt, by name, and all
+        processes have to call this.
         """
         deviations = self.deviations
+        context = Context(model, likelihoods.choose(likelihood), scaling or Scaling())
+        if any(flat.layout for flat in self._flats):
+            return gathered(self.means, deviations, context)
         found = {}
         for flat in self._flats:
             for p, name in zip(flat.params, flat.names, strict=True):
                 found[id(p)] = deviations[name].detach()
-        return gaussian_over(found, Context(model, likelihoods.choose(likelihood), scaling or Scaling()))
+        return gaussian_over(found, context)
 
     def state_dict(self) -> dict[str, Any]:
         """What torch's optimisers have, and where steps and noise stand."""

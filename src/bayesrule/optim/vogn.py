@@ -37,6 +37,7 @@ class VOGN(Natural):
     >>> optimizer.step()
     """
 
+    whole = True
     own_defaults = NaturalSettings(betas=(0.9, 0.9999))
 
     def __init__(

@@ -36,6 +36,7 @@ class VON(Natural):
     """
 
     twice = True
+    whole = True
     own_defaults = NaturalSettings(betas=(0.9, 0.9999))
 
     @contextmanager

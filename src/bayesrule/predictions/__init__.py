@@ -10,6 +10,7 @@ from bayesrule.predictions.positive_reals import PositiveReals
 from bayesrule.predictions.reals import Reals
 from bayesrule.predictions.selective import Answers, Selective, needed_answers, select
 from bayesrule.predictions.tailed_reals import TailedReals
+from bayesrule.predictions.tokens import TokenClasses
 
 __all__ = [
     "Answers",
@@ -25,6 +26,7 @@ __all__ = [
     "Reals",
     "Selective",
     "TailedReals",
+    "TokenClasses",
     "calibrate",
     "class_scores",
     "conformity",

@@ -138,9 +138,21 @@ class Prediction(ABC):
             hint = f", which is of {' and '.join(having)}" if having else ""
             raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}", name=name, obj=self)
 
+    def observed(self, y: Tensor) -> tuple[Prediction, Tensor]:
+        """The prediction of those targets alone that count, and these; all of them, but for tokens."""
+        return self, y
+
     def rescaled(self, loc: float | Tensor, scale: float | Tensor) -> Prediction:
         """The prediction of ``loc + scale · y``; only real targets have units to change."""
         raise TypeError(f"{type(self).__name__} has no units to rescale: only reals of any sign have")
+
+    @abstractmethod
+    def summary(self, level: float | None = 0.9) -> dict[str, Tensor]:
+        """What an exported program gives, by the names of this class: the predictive and both uncertainties.
+
+        Classes: ``probs``, ``aleatoric``, ``epistemic``. Numbers: ``mean``, ``lower`` and ``upper`` end of the interval
+        of ``level`` (None: without), ``aleatoric``, ``epistemic``.
+        """
 
     def to_frame(self, level: float = 0.9, classes: Sequence[str] = ()) -> pd.DataFrame:
         """A pandas table with a row for each example: the best guess and both uncertainties.
@@ -172,7 +184,7 @@ class Prediction(ABC):
         fields = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            fields[field.name] = None if value is None else value[:, index]  # dimension 0 is the networks
+            fields[field.name] = value[:, index] if isinstance(value, Tensor) else value  # dimension 0 is the networks
         return dataclasses.replace(self, **fields)
 
     def __repr__(self) -> str:
@@ -202,12 +214,16 @@ class Prediction(ABC):
     @classmethod
     def _joined(cls, parts: Sequence[Self], dimension: int) -> Self:
         """Along dimension 0, the networks, or 1, the examples."""
-        fields = zip(*(part._tensors() for part in parts), strict=True)
-        return cls(*(torch.cat(tensors, dimension) for tensors in fields))
+        joined = {}
+        for field in dataclasses.fields(parts[0]):
+            values = [getattr(part, field.name) for part in parts]
+            if isinstance(values[0], Tensor):
+                joined[field.name] = torch.cat(values, dimension)
+        return dataclasses.replace(parts[0], **joined)
 
     def _tensors(self) -> tuple[Tensor, ...]:
         values = (getattr(self, field.name) for field in dataclasses.fields(self))
-        return tuple(value for value in values if value is not None)
+        return tuple(value for value in values if isinstance(value, Tensor))
 
     def _networks(self, n: int, generator: torch.Generator | None) -> Tensor:
         if n < 1:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from bayesrule.predictions import targets
-from bayesrule.predictions.base import Prediction, sampled
-from bayesrule.predictions.classes import Classes
+from bayesrule.predictions.base import sampled
+from bayesrule.predictions.classes import Classes, OfClasses
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Binary(Prediction):
+class Binary(OfClasses):
     """A mixture of S Bernoulli distributions, from logits of y = 1 ``[S, B, ...]``; ``[S, B, L]`` for L labels.
 
     It is two classes with logits (0, logit), since softmax(0, logit) = (1 − σ(logit), σ(logit)): the view ``classes``.
@@ -50,39 +48,9 @@ class Binary(Prediction):
         return self.classes.probs[:, 1]
 
     @property
-    def aleatoric(self) -> Tensor:
-        """Mean entropy of the networks' own distributions."""
-        return self.classes.aleatoric
-
-    @property
-    def epistemic(self) -> Tensor:
-        """Mutual information between label and network."""
-        return self.classes.epistemic
-
-    @property
-    def entropy(self) -> Tensor:
-        """Entropy of the label."""
-        return self.total
-
-    @property
     def uncertainty(self) -> Tensor:
         """Entropy, averaged over the labels of an example."""
         return self.classes.uncertainty
-
-    @property
-    def confidence(self) -> Tensor:
-        """``max(probs, 1 − probs)``."""
-        return self.classes.confidence
-
-    @property
-    def label(self) -> Tensor:
-        """1 where ``probs`` is above a half, else 0."""
-        return self.classes.label
-
-    @property
-    def point(self) -> Tensor:
-        """The more probable label."""
-        return self.label
 
     def target(self, y: Tensor) -> Tensor:
         """Zeros and ones as int64."""
@@ -95,9 +63,6 @@ class Binary(Prediction):
     def prediction_set(self, level: float) -> Tensor:
         """The smallest set of the classes 0 and 1 that holds probability ``level``, as a mask ``[B, 2, ...]``."""
         return self.classes.prediction_set(level)
-
-    def _columns(self, level: float, classes: Sequence[str]) -> dict[str, list[Any]]:
-        return self.classes._columns(level, classes)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Labels ``[n, B, ...]``."""

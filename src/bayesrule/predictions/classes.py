@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -120,6 +121,10 @@ class Classes(Prediction):
         before = ordered.cumsum(1) - ordered
         return torch.zeros_like(before, dtype=torch.bool).scatter(1, index, before < level)
 
+    def summary(self, level: float | None = 0.9) -> dict[str, Tensor]:
+        """Probabilities and both entropies; they have no interval, and no level."""
+        return {"probs": self.probs, "aleatoric": self.aleatoric, "epistemic": self.epistemic}
+
     def _columns(self, level: float, classes: Sequence[str]) -> dict[str, list[Any]]:
         count = self.logits.shape[2]
         if classes and len(classes) != count:
@@ -139,3 +144,54 @@ class Classes(Prediction):
         logits = self.logits[self._networks(n, generator)]
         # The first of C independent arrivals with rates exp(logits) is class c with probability softmax(logits)[c].
         return (logits - torch.empty_like(logits).exponential_(generator=generator).log()).argmax(2)
+
+
+class OfClasses(Prediction):
+    """What is a distribution of classes seen in another form: ``classes`` is that distribution."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> Classes:
+        """The same as classes."""
+
+    @property
+    @abstractmethod
+    def probs(self) -> Tensor:
+        """Its probabilities, in the form of y."""
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """Mean entropy of the networks' own distributions."""
+        return self.classes.aleatoric
+
+    @property
+    def epistemic(self) -> Tensor:
+        """Mutual information between label and network."""
+        return self.classes.epistemic
+
+    @property
+    def entropy(self) -> Tensor:
+        """Entropy of ``probs``."""
+        return self.total
+
+    @property
+    def confidence(self) -> Tensor:
+        """Probability of the most probable label."""
+        return self.classes.confidence
+
+    @property
+    def label(self) -> Tensor:
+        """The most probable label."""
+        return self.classes.label
+
+    @property
+    def point(self) -> Tensor:
+        """The most probable label."""
+        return self.label
+
+    def summary(self, level: float | None = 0.9) -> dict[str, Tensor]:
+        """Probabilities and both entropies; they have no interval, and no level."""
+        return {"probs": self.probs, "aleatoric": self.aleatoric, "epistemic": self.epistemic}
+
+    def _columns(self, level: float, classes: Sequence[str]) -> dict[str, list[Any]]:
+        return self.classes._columns(level, classes)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from bayesrule import tracing
 from bayesrule.predictions import targets
 from bayesrule.predictions.base import fraction, log_mean, sampled
 from bayesrule.predictions.bisection import bisect
@@ -40,6 +42,8 @@ class Counts(Numbers):
     (tensor([0.]), tensor([9.]))
     """
 
+    searched: ClassVar[bool] = True
+
     log_rates: Tensor
     dispersions: Tensor | None = None
 
@@ -47,7 +51,7 @@ class Counts(Numbers):
         sampled("log_rates", self.log_rates, "S, B")
         if self.dispersions is None:
             return
-        if not (self.dispersions > 0).all():
+        if not tracing.holds(self.dispersions > 0):
             worst = float(self.dispersions[~(self.dispersions > 0)][0])
             raise ValueError(f"dispersions must be positive: got {worst:g}; None is Poisson's, without any")
         try:

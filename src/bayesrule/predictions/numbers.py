@@ -5,17 +5,24 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
+from bayesrule import tracing
 from bayesrule.predictions.base import Prediction, per_example, tails
 from bayesrule.predictions.frames import columns, percent
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Numbers(Prediction):
-    """A prediction of numbers; uncertainties are variances, in units of y²."""
+    """A prediction of numbers; uncertainties are variances, in units of y².
+
+    ``searched``: whether a quantile takes a search whose length depends on the numbers.
+    """
+
+    searched: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -60,8 +67,15 @@ class Numbers(Prediction):
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """The central interval between two quantiles; that of counts, ends included, holds ``level`` or more."""
-        low, high = tails(level)
-        return self.quantile(low), self.quantile(high)
+        with tracing.outside():
+            both = torch.tensor(tails(level), dtype=torch.float64)
+        low, high = self.quantile(both)
+        return low, high
+
+    def summary(self, level: float | None = 0.9) -> dict[str, Tensor]:
+        """Mean, interval and both variances."""
+        ends = {} if level is None else dict(zip(("lower", "upper"), self.interval(level), strict=True))
+        return {"mean": self.mean, **ends, "aleatoric": self.aleatoric, "epistemic": self.epistemic}
 
     def _columns(self, level: float, classes: Sequence[str]) -> dict[str, list[Any]]:
         if classes:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.special import ndtr, ndtri
 
+from bayesrule import tracing
 from bayesrule.data import Affine
 from bayesrule.predictions import targets
 from bayesrule.predictions.base import fraction, log_mean, sampled
@@ -47,10 +48,10 @@ class Reals(Continuous):
 
     def __post_init__(self) -> None:
         sampled("means", self.means, "S, B")
-        if not (self.stds > 0).all():
+        if not tracing.holds(self.stds > 0):
             worst = float(self.stds[~(self.stds > 0)][0])
             raise ValueError(f"stds must be positive: got {worst:g}; floor them above 0")
-        if not (self.spreads >= 0).all():
+        if not tracing.holds(self.spreads >= 0):
             raise ValueError(f"spreads must not be negative: got {float(self.spreads.min()):g}")
         for name in ("stds", "spreads"):
             object.__setattr__(self, name, self._like_means(name, getattr(self, name)))
@@ -107,12 +108,24 @@ class Reals(Continuous):
 
         It lies between the least and the greatest of the S normal quantiles, where bisection finds it.
         """
-        if isinstance(q, Tensor) and q.ndim:
-            return torch.stack([self.quantile(float(level)) for level in q])
-        level = fraction("q", float(q))
-        # ndtri in double precision, whatever that of the means: in single precision it is coarse in the tails.
-        parts = self.means + self.widths * ndtri(torch.as_tensor(level, dtype=torch.float64)).to(self.means)
-        return bisect(parts.amin(0), parts.amax(0), lambda y: self.cdf(y) < level)
+        with tracing.outside():
+            levels = torch.as_tensor(q, dtype=torch.float64).cpu()
+            for level in levels.reshape(-1).tolist():
+                fraction("q", level)
+            # In double precision, whatever that of the means: in single precision it is coarse in the tails.
+            normal = ndtri(levels)
+        # [S, Q, B, ...]: the quantiles under each sample, all levels at once
+        each = (-1, *[1] * len(self.shape))
+        parts = self.means[:, None] + self.widths[:, None] * normal.to(self.means).reshape(each)
+        found = self._between(parts, levels.to(self.means).reshape(each))
+        return found if levels.ndim else found[0]
+
+    def _between(self, parts: Tensor, levels: Tensor) -> Tensor:
+        """The quantiles [Q, B, ...] of the mixture, between the least and the greatest of its parts."""
+        if self.samples == 1:
+            return parts[0]
+        means, widths = self.means[:, None], self.widths[:, None]
+        return bisect(parts.amin(0), parts.amax(0), lambda y: ndtr((y - means) / widths).mean(0) < levels)
 
     def crps(self, y: Tensor) -> Tensor:
         """Continuous ranked probability score ``∫ (cdf(t) − [t ≥ y])² dt``, in units of y; less is better.

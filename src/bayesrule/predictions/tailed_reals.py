@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.special import ndtri
 
+from bayesrule import tracing
 from bayesrule.data import Affine
 from bayesrule.predictions import t_distribution, targets
 from bayesrule.predictions.base import fraction, log_mean, sampled
@@ -42,6 +44,8 @@ class TailedReals(Continuous):
     (tensor([0.2224]), tensor([3.7776]))
     """
 
+    searched: ClassVar[bool] = True
+
     means: Tensor
     scales: Tensor
     freedoms: Tensor
@@ -50,7 +54,7 @@ class TailedReals(Continuous):
         sampled("means", self.means, "S, B")
         for name, least in (("scales", 0), ("freedoms", 2)):
             values = getattr(self, name)
-            if not (values > least).all():
+            if not tracing.holds(values > least):
                 worst = float(values[~(values > least)][0])
                 raise ValueError(f"{name} must be above {least}: got {worst:g}; floor them above it")
             try:

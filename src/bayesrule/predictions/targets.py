@@ -6,6 +6,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from bayesrule import tracing
+
+IGNORED = -100
+"""The label of a token that does not count: what torch's cross_entropy ignores."""
+
 
 def shaped(kind: str, y: Tensor, shape: Sequence[int]) -> Tensor:
     """``y`` in ``shape``; only a dimension 1 of size 1 may be dropped, since anything else could broadcast unseen."""
@@ -45,6 +50,13 @@ def labels(y: Tensor, shape: Sequence[int], classes: int) -> Tensor:
     return y
 
 
+def tokens(y: Tensor, shape: Sequence[int], vocabulary: int) -> Tensor:
+    """Token numbers as int64, with `IGNORED` among them."""
+    ignored = y == IGNORED
+    labels(y.masked_fill(ignored, 0), shape, vocabulary)
+    return y.long()
+
+
 def answers(y: Tensor, shape: Sequence[int]) -> Tensor:
     """Zeros and ones."""
     y = shaped("bernoulli labels", y, shape)
@@ -60,7 +72,7 @@ def answers(y: Tensor, shape: Sequence[int]) -> Tensor:
 def reals(y: Tensor, shape: Sequence[int]) -> Tensor:
     """Finite real numbers."""
     y = shaped("real targets", y, shape)
-    if not y.isfinite().all():
+    if not tracing.holds(y.isfinite()):
         row, value = _first(~y.isfinite(), y)
         raise ValueError(f"real targets must be finite: got {value:g} at row {row}; drop or fill such rows")
     return y

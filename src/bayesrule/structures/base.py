@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesrule import tracing
 from bayesrule.naming import Named
 
 
@@ -174,6 +175,6 @@ def check_positive(values: Tensor) -> None:
     Traceback (most recent call last):
     ValueError: values must be positive for an inverse, but one is 0; add a prior
     """
-    if not bool((values > 0).all()):
+    if not tracing.holds(values > 0):
         least = float(values.min())
         raise ValueError(f"values must be positive for an inverse, but one is {least:.3g}; add a prior")

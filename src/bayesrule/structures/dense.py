@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from bayesrule import tracing
 from bayesrule.structures.base import Structure
 
 ROWS = 2**22  # numbers of a matrix that are looked at in one go
@@ -113,6 +114,11 @@ class Dense(Structure):
 
     def _half(self, rows: Tensor) -> Tensor:
         """L⁻¹ of every row, as columns."""
+        if tracing.active():  # few runtimes of programs know a triangular solve
+            with tracing.outside():
+                eye = torch.eye(self.size, dtype=self.factor.dtype, device=self.factor.device)
+                inverse = torch.linalg.solve_triangular(self.factor, eye, upper=False)
+            return inverse.to(rows.dtype) @ rows.T
         return torch.linalg.solve_triangular(self.factor.to(rows.dtype), rows.T, upper=False)
 
     def lifted(self) -> Dense:

@@ -49,7 +49,7 @@ def settle(task: Task, plan: Plan, seed: int, work: int = 1, by_layer: bool = Fa
     why = None
     if steps < FEWEST:
         enough = math.ceil(FEWEST * len(SCALES) / work)
-        why = f"a fit of {plan.steps} steps has none to spare for it: {enough} or more have"
+        why = f"a fit of {plan.steps} steps is too short to try several: {enough} or more are enough"
     elif not isinstance(task.data, Arrays):
         why = "data behind a loader cannot be held out: give (X, y)"
     elif task.data.n < ROWS:

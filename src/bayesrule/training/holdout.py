@@ -60,10 +60,12 @@ def hold_out(task: Task, share: float | None, seed: int) -> tuple[Task, Batch | 
 
 def mean_nll(posterior: Posterior, held: Batch) -> float:
     """Mean −log p(y|x, D) of held-out examples, each number of y counted as often as its example."""
-    each = per_example(posterior.predict(held.x).log_prob(held.y))
-    if held.weight is not None:
-        each = each * held.weight.to(each) / held.weight.mean()
-    return -float(each.mean())
+    prediction = posterior.predict(held.x)
+    if held.weight is None:
+        prediction, y = prediction.observed(prediction.target(held.y))
+        return -float(per_example(prediction.log_prob(y)).mean())
+    each = per_example(prediction.log_prob(held.y))
+    return -float((each * held.weight.to(each) / held.weight.mean()).mean())
 
 
 def check_held_out(task: Task, held: Batch) -> None:

@@ -86,8 +86,9 @@ def fit(
     Args:
         model: any ``torch.nn.Module``; it is copied, and training starts from its weights, in an ensemble that of the
             first member.
-        train: ``(X, y)`` of arrays or tensors (X may be a tuple or dict of them), a Dataset, a DataLoader, or
-            ``br.data.standardize((X, y))``. With ``(X, y, weight)`` an example of weight w counts as w of them.
+        train: ``(X, y)`` of arrays or tensors (X may be a tuple or dict of them), a Dataset, a DataLoader, one dict
+            that names its target, or ``br.data.standardize((X, y))``. With ``(X, y, weight)`` an example of weight w
+            counts as w of them.
         method: a name (`br.methods.available`) or an object such as ``br.methods.SWAG(rank=10)``.
         likelihood: a name or object; None: integers, and floats that are only 0 and 1, are classes; other floats are
             reals with normal noise.
@@ -115,7 +116,7 @@ def fit(
         autocast: ``"bfloat16"`` trains with forward passes under torch's autocast; None: in the model's own dtype.
         progress: show how far the fit is, on stderr: a bar on a terminal, a line every few seconds elsewhere.
         output: which part the model's outputs are of what it returns, if that is more than one tensor: a key of a dict,
-            a field of a dataclass such as ``"logits"``, or a place in a tuple.
+            a field of a dataclass, or a place in a tuple; None: the ``logits``.
         augment: what is done to pictures each time they are trained on, one after the other: ``"flips"``, ``"crops"``,
             ``"augmix"``, or objects of `br.data.augmentations`. N stays the number of examples.
 

@@ -29,6 +29,7 @@ ADVICE = {
 
 def one_start(model: nn.Module, data: Data, settings: FitSettings, fingerprints: dict[str, str | None]) -> nn.Module:
     """A copy of the model that is the first process's in all of them, once all that a fit was given is the same."""
+    modules.check(model)
     facts = {"train": f"{data.n} examples ({_short(fingerprints['data'])})"}
     if not isinstance(data, Arrays):  # whose order is a function of the seed
         facts["the first batch"] = _digest(next(iter(data.batches(settings.batch_size, 0))).y)

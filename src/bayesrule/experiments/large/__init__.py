@@ -1,0 +1,1 @@
+"""Fine-tuning what is large, on models that are small enough to be made here."""
