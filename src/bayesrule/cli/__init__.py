@@ -17,12 +17,15 @@ from bayesrule.cli import (
     data,
     demo,
     evaluate,
+    export,
     fit,
+    leaderboard,
     lifelong,
     methods,
     predict,
     prior,
     reproduce,
+    serve,
     sweep,
 )
 from bayesrule.cli.terminal import say
@@ -35,7 +38,10 @@ VERBS |= {
     "lifelong": lifelong,
     "active": active,
     "prior": prior,
+    "export": export,
+    "serve": serve,
     "reproduce": reproduce,
+    "leaderboard": leaderboard,
     "methods": methods,
     "data": data,
 }

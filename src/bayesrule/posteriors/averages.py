@@ -6,13 +6,14 @@ points are quasi-random, the same for all examples and in every run, so that a p
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from bayesrule import likelihoods
+from bayesrule import likelihoods, tracing
 from bayesrule.likelihoods import Bernoulli, Categorical, Likelihood
 from bayesrule.posteriors.marginals import by_position, contrasts, normal_draws, normals, predict_reals, root
 from bayesrule.posteriors.networks import check_memory
@@ -46,7 +47,7 @@ def predict_normal(
         if moments is not None:
             return predict_binary(*moments)
         samples = max(samples, BENT)
-    check_memory(samples, len(f), f)
+    check_memory(samples, f.shape[0], f)
     return likelihood.predict(normal_draws(f, covariance, normals(samples, f[0].numel(), generator)))
 
 
@@ -58,8 +59,8 @@ def predict_classes(f: Tensor, covariance: Tensor) -> Classes:
     (tensor([[0.7260, 0.2740]]), tensor([[0.8808, 0.1192]]))
     """
     logs, entropies = averages(*by_position(f, covariance))
-    labels = torch.Size([len(f), *f.shape[2:]])
-    logits = logs.reshape(len(f), -1, f.shape[1]).transpose(1, 2).reshape(f.shape)
+    labels = (f.shape[0], *f.shape[2:])
+    logits = logs.reshape(f.shape[0], -1, f.shape[1]).transpose(1, 2).reshape(f.shape)
     return Classes(logits[None], entropies.reshape(labels)[None])
 
 
@@ -68,7 +69,7 @@ def predict_binary(f: Tensor, covariance: Tensor) -> Binary:
     if f.ndim > 1 and f.shape[1] == 1:  # outputs [B, 1] are for labels [B]
         f = f.squeeze(1)
     both = torch.stack([torch.zeros_like(f), f], -1).reshape(-1, 2)
-    spread = covariance.new_zeros(len(both), 2, 2)
+    spread = covariance.new_zeros(both.shape[0], 2, 2)
     spread[:, 1, 1] = covariance.diagonal(dim1=1, dim2=2).reshape(-1)
     logs, entropies = averages(both, spread)
     return Binary((logs[:, 1] - logs[:, 0]).reshape(1, *f.shape), entropies.reshape(1, *f.shape))
@@ -79,6 +80,8 @@ def averages(f: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
     across = contrasts(f.shape[1], f.device)
     factor = (across @ root(across.T @ covariance.double() @ across)).to(f.dtype)
     points = normal_points(f.shape[1] - 1).T.to(f)
+    if tracing.active():
+        return _averages(f[:, :, None] + factor @ points)
     rows = max(1, ROOM // (POINTS * f.shape[1]))
     logs, entropies = [], []
     for mean, own in zip(torch.split(f, rows), torch.split(factor, rows), strict=True):
@@ -99,8 +102,11 @@ def _averages(logits: Tensor) -> tuple[Tensor, Tensor]:
     logs = probs.log()
     # A probability that underflows still has a log; such examples are few, and take the long way.
     lost = (probs < torch.finfo(probs.dtype).tiny).any(1)
+    if tracing.active():  # which ones, a program cannot choose
+        exact = (logits - totals.log()[:, None]).logsumexp(2) - math.log(logits.shape[2])
+        return torch.where(lost[:, None], exact, logs), entropies
     if bool(lost.any()):
-        logs[lost] = (logits[lost] - totals[lost].log()[:, None]).logsumexp(2) - torch.tensor(logits.shape[2]).log()
+        logs[lost] = (logits[lost] - totals[lost].log()[:, None]).logsumexp(2) - math.log(logits.shape[2])
     return logs, entropies
 
 

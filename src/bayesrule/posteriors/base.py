@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -18,7 +18,7 @@ from bayesrule.data import Data, Inputs, Loader, Scaling, as_inputs, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Likelihood
 from bayesrule.naming import from_spec, to_spec, unknown
-from bayesrule.posteriors import guarantees
+from bayesrule.posteriors import exporting, guarantees
 from bayesrule.posteriors.guarantees import Guarantees
 from bayesrule.posteriors.networks import Network, finite, stack
 from bayesrule.predictions import Answers, Conformal, Prediction, Selective
@@ -186,9 +186,13 @@ class Posterior(ABC):
         if isinstance(x, DataLoader | Dataset):  # the same networks for each batch, since they are drawn by the seed
             parts = [self.predict(part, samples, seed) for part in Loader(x).inputs()]
             return type(parts[0]).cat(parts)
+        return self.predictive(as_inputs(x), samples, seed)
+
+    def predictive(self, x: Inputs, samples: int, seed: int) -> Prediction:
+        """`predict` of tensors that were checked: what `export` makes a program of."""
         generator = torch.Generator(modules.device_of(self.model)).manual_seed(seed)
         with torch.no_grad():
-            prediction = self.mixture(self.inputs(x), samples, generator)
+            prediction = self.mixture(self._scaled(x), samples, generator)
         targets = self.context.scaling.targets
         if targets is None:
             return prediction
@@ -249,6 +253,30 @@ class Posterior(ABC):
         """Write the posterior with all that a prediction needs, except the module's code, to one file, atomically."""
         files.save(path, files.sealed(self.tree()), "posterior")
 
+    def export(
+        self,
+        path: str | Path,
+        example: Any = None,
+        samples: int = 32,
+        seed: int = 0,
+        level: float | None = 0.9,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write `predict` as one program for any number of examples, which runs without this library.
+
+        It takes inputs in the user's units and gives the tensors of `Prediction.summary`, equal to those of `predict`
+        with the same ``samples`` and ``seed``: the same networks. See docs/export.md for what can be exported.
+
+        Args:
+            path: Ends in ``.pt2``, for `torch.export.load`, or in ``.onnx``, which needs ``bayesrule[onnx]``.
+            example: Inputs as of `predict`, of which the shape and the dtype count; None: as the posterior knows them.
+            samples: Networks, as in `predict`.
+            seed: Of these networks.
+            level: Of the interval of numbers; None: without one.
+            about: Plain data to be written beside it, such as the names of columns.
+        """
+        exporting.export(self, path, example, samples, seed, level, about)
+
     def tree(self) -> dict[str, Tree]:
         """What `save` writes."""
         promises = self.guarantees.state()
@@ -265,10 +293,13 @@ class Posterior(ABC):
 
     def inputs(self, x: Any) -> Inputs:
         """The user's inputs, checked, in the network's dtype and scale."""
-        raw, scaling = as_inputs(x), self.context.scaling.inputs
+        return self._scaled(as_inputs(x))
+
+    def _scaled(self, x: Inputs) -> Inputs:
+        scaling = self.context.scaling.inputs
         if scaling is not None:
-            raw = inputs.each(scaling.forward, raw)
-        return inputs.to(raw, modules.dtype_of(self.model), modules.device_of(self.model))
+            x = inputs.each(scaling.forward, x)
+        return inputs.to(x, modules.dtype_of(self.model), modules.device_of(self.model))
 
 
 def load(path: str | Path, model: nn.Module) -> Posterior:

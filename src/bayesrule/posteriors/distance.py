@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from bayesrule import modules
+from bayesrule import modules, tracing
 from bayesrule.data import Inputs, as_data, inputs
 from bayesrule.files import Tree
 from bayesrule.likelihoods import Categorical
@@ -148,7 +148,8 @@ class DistanceAware(Posterior):
         check_memory(len(base) * times, inputs.length(x), base[0])
         outputs = base.repeat_interleave(times, 0)
         shape = (len(outputs), 1, *outputs.shape[2:])
-        added = torch.randn(shape, generator=generator, dtype=outputs.dtype, device=outputs.device)
+        with tracing.outside():
+            added = torch.randn(shape, generator=generator, dtype=outputs.dtype, device=outputs.device)
         return outputs + _spread(self._deviation(x), outputs[0]) * added
 
     def mixture(self, x: Inputs, samples: int, generator: torch.Generator) -> Prediction:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesrule import modules
+from bayesrule import modules, tracing
 from bayesrule.modules import Parameters
 from bayesrule.posteriors.networks import Drawn, Runner, outside_inference_mode
 from bayesrule.seeds import mixed
@@ -94,6 +94,7 @@ def room(rows: int, columns: int, like: Tensor) -> Tensor:
     return torch.from_numpy(memory).view(like.dtype).view(rows, columns)
 
 
+@tracing.outside()
 def seed_of(generator: torch.Generator) -> int:
     """One seed from a generator, for all that is to be drawn."""
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))

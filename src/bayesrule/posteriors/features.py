@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule import modules
+from bayesrule import modules, tracing
 from bayesrule.curvature import last_layer
 from bayesrule.data import Inputs, inputs
 from bayesrule.modules import Parameters
 from bayesrule.posteriors.base import Posterior
 from bayesrule.posteriors.central import central_state
 from bayesrule.posteriors.dropout import Dropout
+from bayesrule.posteriors.mixture import Mixture
 
 ROOM = 2**24
 """Distances that are held at a time."""
@@ -49,6 +50,8 @@ class Features:
     @torch.no_grad()
     def __call__(self, x: Inputs) -> Tensor:
         """Of inputs in the network's units, some at a time; where a layer has positions, their mean."""
+        if tracing.active():
+            return self._some(x)
         n, size = inputs.length(x), inputs.block(x)
         parts = []
         for start in range(0, n, size):
@@ -78,7 +81,11 @@ class Features:
 
 def standing(posterior: Posterior) -> Parameters:
     """Weights and buffers of the network at the centre of a posterior; that of dropout drops nothing."""
-    return posterior.weights if isinstance(posterior, Dropout) else central_state(posterior)
+    if isinstance(posterior, Dropout):
+        return posterior.weights
+    if isinstance(posterior, Mixture):  # whose components may be dropout, too
+        return standing(posterior.components[0])
+    return central_state(posterior)
 
 
 def nearest(x: Tensor, references: Tensor, neighbours: int, leave_out: bool = False) -> Tensor:
@@ -90,8 +97,15 @@ def nearest(x: Tensor, references: Tensor, neighbours: int, leave_out: bool = Fa
     count = neighbours + leave_out  # the nearest of all is the row itself
     if not 1 <= count <= len(references):
         raise ValueError(f"neighbours must be from 1 to {len(references) - leave_out}, not {neighbours}")
+    if tracing.active():
+        return _kth(x, references, count)
     size = max(1, ROOM // len(references))
-    parts = []
-    for rows in torch.split(x, size):
-        parts.append(torch.cdist(rows, references).kthvalue(count, dim=1).values)
-    return torch.cat(parts)
+    return torch.cat([_kth(rows, references, count) for rows in torch.split(x, size)])
+
+
+def _kth(x: Tensor, references: Tensor, count: int) -> Tensor:
+    if not tracing.active():
+        return torch.cdist(x, references).kthvalue(count, dim=1).values
+    # the same by operations that ONNX has
+    squares = x.square().sum(1, keepdim=True) + references.square().sum(1) - 2 * x @ references.T
+    return squares.clamp(min=0).sqrt().topk(count, dim=1, largest=False).values[:, -1]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bayesrule import likelihoods, modules
+from bayesrule import likelihoods, modules, tracing
 from bayesrule.curvature import ONE_AT_A_TIME, propagate
 from bayesrule.data import Inputs, inputs
 from bayesrule.files import Tree
@@ -144,6 +144,9 @@ class Linearised(Gaussian):
 
     def _in_blocks(self, x: Inputs, width: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Moments of a few examples at a time: a covariance takes width² numbers."""
+        if tracing.active():
+            yield self.moments(x)
+            return
         for rows in torch.split(torch.arange(inputs.length(x)), max(1, BLOCK // width**2)):
             yield self.moments(inputs.take(x, rows))
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bayesrule import modules
+from bayesrule import modules, tracing
 from bayesrule.data import Inputs, inputs
 from bayesrule.modules import Parameters
 
@@ -64,12 +64,15 @@ class Masks(TorchDispatchMode):  # type: ignore[no-untyped-call]
         call = len(self.shapes)
         self.shapes.append(tuple(mask.shape))
         alone = self.shapes[call] if self.alone is None else self._known(call)
-        drawn = torch.empty(alone, dtype=mask.dtype)
-        if self.check:  # numbers that all differ show every mask that is misaligned; zeros and ones may agree by chance
-            drawn.uniform_(0.5, 1.5, generator=self.generator)
-        else:
-            drawn.bernoulli_(keep, generator=self.generator)
+        with tracing.outside():
+            drawn = self._drawn(alone, mask.dtype, keep)
         return mask.copy_(repeated(drawn, tuple(mask.shape)))
+
+    def _drawn(self, shape: Shape, dtype: torch.dtype, keep: float) -> Tensor:
+        drawn = torch.empty(shape, dtype=dtype)
+        if self.check:  # numbers that all differ show every mask that is misaligned; zeros and ones may agree by chance
+            return drawn.uniform_(0.5, 1.5, generator=self.generator)
+        return drawn.bernoulli_(keep, generator=self.generator)
 
     def _known(self, call: int) -> Shape:
         """The shape for one example of the mask that is drawn in this call."""

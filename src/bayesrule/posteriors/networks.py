@@ -14,7 +14,7 @@ from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from bayesrule import modules
+from bayesrule import modules, tracing
 from bayesrule.data import Inputs, inputs
 from bayesrule.modules import Parameters
 from bayesrule.posteriors.repeatable import Repeatable, Seeded
@@ -258,6 +258,10 @@ def stack(networks: Iterable[Network], x: Inputs, count: int) -> Tensor:
 
     A pass holds `inputs.block` rows at most, of one network or, for up to `FEW` examples, of many.
     """
+    if tracing.active():
+        with tracing.outside():
+            drawn = list(networks)
+        return torch.stack([network(x) for network in drawn])
     n, size = inputs.length(x), inputs.block(x, size=CACHED)
     outputs: Tensor | None = None  # its shape is known with the first piece
     done = 0
@@ -282,7 +286,7 @@ def finite(outputs: Tensor) -> Tensor:
     Traceback (most recent call last):
     ValueError: the network's outputs at row 1 are NaN or infinite under some sampled weights
     """
-    if not bool(outputs.isfinite().all()):
+    if not tracing.holds(outputs.isfinite()):
         row = int((~outputs.isfinite()).transpose(0, 1).flatten(1).any(1).nonzero()[0])
         raise ValueError(f"the network's outputs at row {row} are NaN or infinite under some sampled weights")
     return outputs
@@ -314,6 +318,8 @@ def _outputs(group: list[Network], x: Inputs) -> Tensor:
 
 def check_memory(samples: int, n: int, piece: Tensor) -> None:
     """Refuse outputs [S, B, ...] that take more than `MEMORY`, and say what would fit."""
+    if tracing.active():  # how many examples there will be, nobody knows
+        return
     need = samples * n * piece[0].numel() * piece.element_size()
     if need > MEMORY:
         fit = max(1, n * MEMORY // need)
