@@ -41,6 +41,11 @@ def told(question: Any, answer: Answer) -> str:
     return ", ".join(f"{name} {value}" for name, value in plain(question).items())
 
 
+def always(answer: Answer) -> bool:
+    """Every answer is kept."""
+    return True
+
+
 def run(
     ask: Callable[..., Answer],
     questions: Sequence[Q],
@@ -50,6 +55,7 @@ def run(
     tell: Callable[[str], object] | None = None,
     key: Callable[[Q], Mapping[str, Any]] = plain,
     say: Callable[[Q, Answer], str] = told,
+    lasts: Callable[[Answer], bool] = always,
 ) -> list[Answer]:
     """``ask(question, *given)`` of each question, in their order, computed on one thread each.
 
@@ -62,6 +68,7 @@ def run(
         tell: called with a line after each job: how many are done, what it was, and the time that is left.
         key: all that decides the answer; the name of ``ask`` and the version of the library count always.
         say: a question and its answer in words.
+        lasts: whether an answer is kept; another one is asked for again by the same call.
     """
     paths: list[Path | None] = [None] * len(questions)
     found: dict[int, Answer] = {}
@@ -76,7 +83,7 @@ def run(
     for done, (which, answer) in enumerate(finished(ask, calls, processes, count=1), 1):
         index, text = left[which], json.dumps(answer)
         found[index] = json.loads(text)  # the same whether it was kept or not
-        if (kept := paths[index]) is not None:
+        if (kept := paths[index]) is not None and lasts(found[index]):
             write_atomically(kept, text)
         if tell is not None:
             wait_for = (time.monotonic() - began) / done * (len(left) - done)

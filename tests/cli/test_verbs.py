@@ -263,7 +263,8 @@ def test_compare(bayesrule, as_json, tmp_path, painted):
     assert "×" in out
     plain = json.loads((tmp_path / "both" / "scores.json").read_text())
     about = {"data", "command", "commit", "seed", "date", "machine", "versions"}
-    assert set(plain) == {*about, "methods", "baselines", "warnings"}
+    assert set(plain) == {*about, "verdict", "methods", "baselines", "warnings"}
+    assert plain["verdict"] in out.replace("\n", " ")
     assert set(plain["baselines"]) == {"base rate", "linear", "boosting"}
     assert out.count("(baseline)") == 3
     assert "boosting (baseline)" in (tmp_path / "both" / "report.html").read_text()
@@ -276,6 +277,7 @@ def test_compare(bayesrule, as_json, tmp_path, painted):
         "choices",
         "promises",
         "strangers",
+        "effects",
     }
     assert plain["methods"]["map"]["cost"] == 1
     assert json.loads((tmp_path / "both" / "swag" / "run.json").read_text())["settings"]["set"] == ["rank=5"]

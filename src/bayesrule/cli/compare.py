@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shift", default="", metavar="A,B", help="scores on the way from home: rotation, fog, noise, …"
     )
-    help = "strangers: the test inputs of another named set, or the rows of a table with the columns of DATA"
+    help = "out-of-distribution inputs: those of another named set, or the rows of a table with the columns of DATA"
     parser.add_argument("--ood", metavar="OTHER", help=help)
     options.about_training(parser)
     options.early_stopping(parser)
@@ -80,11 +80,10 @@ def _reference(folder: Path, settings: RunSettings) -> Posterior:
 
 
 def per_method(settings: RunSettings, names: Sequence[str]) -> list[RunSettings]:
-    """The settings of each method: ``swag.rank=10`` is for swag alone, ``lr=0.01`` for all."""
+    """The settings of each method."""
     each = []
     for name in dict.fromkeys(names):
-        owners = [(a, a.partition(".")[0]) for a in settings.set]
-        mine = tuple(a.removeprefix(f"{name}.") for a, owner in owners if owner == name or owner not in names)
+        mine = fields.own(name, names, settings.set)
         method = fields.method(name, mine)  # an error now, before another method has been trained
         if settings.weights is not None:
             check_weighted(method)

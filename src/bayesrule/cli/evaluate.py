@@ -40,5 +40,5 @@ def run(args: argparse.Namespace) -> None:
     say(f"{split.what}: scored on {len(split.test[1])} examples")
     for note in notes:
         say(note)
-    entry = examine(run.settings.method, posterior, split, seed=run.settings.seed)
+    entry = examine(run.settings.method, posterior, split, seed=run.settings.seed, schema=run.schema)
     publish(Comparison(split, [entry], args.command, run.settings.seed, run.schema, notes), out, args.json)

@@ -38,6 +38,17 @@ def method(name: str, assignments: Iterable[str] = ()) -> Method:
     return chosen
 
 
+def own(name: str, names: Iterable[str], assignments: Iterable[str]) -> tuple[str, ...]:
+    """What is for one of several methods: ``swag.rank=10`` is for swag alone, ``lr=0.01`` for all.
+
+    >>> own("swag", ["swag", "map"], ["swag.rank=10", "lr=0.01", "map.lr=0.1"])
+    ('rank=10', 'lr=0.01')
+    """
+    known = set(names)
+    owners = [(words, words.partition(".")[0]) for words in assignments]
+    return tuple(words.removeprefix(f"{name}.") for words, owner in owners if owner == name or owner not in known)
+
+
 def prior(text: str | None) -> Prior | None:
     """A prior from a scale, a rule for scales, ``flat`` or ``by-layer``; None is left for the fit to settle.
 

@@ -214,13 +214,23 @@ def _about_posterior(parser: argparse.ArgumentParser) -> None:
         parser, "--prior", metavar="SCALE", help="a standard deviation of weights, fan-in, glorot, kaiming, or by-layer"
     )
     _option(parser, "--temperature", type=_temperature, metavar="T", help=help)
+    method_fields(parser)
+
+
+def method_fields(parser: argparse.ArgumentParser) -> None:
+    """Fields of methods."""
     _option(parser, "--set", action="append", metavar="FIELD=VALUE", help="a field of the method, such as rank=10")
+
+
+def shape(parser: argparse.ArgumentParser) -> None:
+    """How large a network, and how long to train it."""
+    _option(parser, "--epochs", type=int, metavar="N", help="passes over the data (enough for 2000 steps, at least 10)")
+    _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of a fully connected network")
 
 
 def about_effort(parser: argparse.ArgumentParser) -> None:
     """How large a network, how long to train it, and where."""
-    _option(parser, "--epochs", type=int, metavar="N", help="passes over the data (enough for 2000 steps, at least 10)")
-    _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of a fully connected network")
+    shape(parser)
     _option(parser, "--threads", type=int, metavar="N", help="1 is quickest for small networks (1)")
     device(parser)
 

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from bayesrule.cli.terminal import say, show_board, show_json, show_opening
 from bayesrule.files import write_atomically
-from bayesrule.report import Comparison, Opening, write
+from bayesrule.report import Comparison, Opening, verdict, write
 
 
 def publish(comparison: Comparison, folder: Path | None, as_json: bool, opening: Opening | None = None) -> None:
     """Show the scores, and write them and the page to ``folder`` if there is one; ``opening`` comes first in both."""
-    plain = comparison.to_json()
+    plain = {"verdict": opening.verdict if opening is not None else verdict(comparison), **comparison.to_json()}
     if opening is not None:
-        plain["verdict"] = opening.verdict
         plain["scenes"] = {scene.id: dict(scene.figures) for scene in opening.scenes}
     if folder is not None:
         write_atomically(folder / "scores.json", json.dumps(plain, indent=2))
@@ -25,6 +24,8 @@ def publish(comparison: Comparison, folder: Path | None, as_json: bool, opening:
         if opening is not None:
             show_opening(opening)
         show_board(comparison)
+        if opening is None:
+            print(plain["verdict"])
     for warning in comparison.warnings:
         say(warning)
     if folder is not None:

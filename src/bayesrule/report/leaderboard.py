@@ -19,11 +19,12 @@ class Cell(NamedTuple):
 
 
 class BoardRow(NamedTuple):
-    """A method, its scores, and what its training cost: a multiple of MAP's, or seconds."""
+    """A method, its scores, and what its training cost: a multiple of MAP's, or seconds; whether it is folded away."""
 
     name: str
     cells: list[Cell]
     cost: str
+    folded: bool = False
 
 
 class Board(NamedTuple):
@@ -38,13 +39,14 @@ def board(comparison: Comparison) -> Board:
     shown = {name: measure for name, measure in MEASURES.items() if name in comparison.entries[0].scores}
     entries = by_nll([*comparison.entries, *comparison.baselines])
     best = {name: m.best({e.name: e.scores[name] for e in entries if name in e.scores}) for name, m in shown.items()}
+    first = {id(entry) for entry in (*comparison.leading, *comparison.baselines)}
     rows = []
     for entry in entries:
         cells, cost = [_cell(entry, name, entry.name in best[name]) for name in shown], comparison.cost(entry)
         paid = f"{entry.seconds:.1f} s"
         if cost is not None:
             paid = f"{cost:.1f} ×"
-        rows.append(BoardRow(entry.name + _mark(entry, comparison), cells, paid))
+        rows.append(BoardRow(entry.name + _mark(entry, comparison), cells, paid, id(entry) not in first))
     return Board(list(shown.values()), rows)
 
 

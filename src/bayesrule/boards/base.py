@@ -1,0 +1,129 @@
+"""The boards: data that methods are measured on, each with the network and the budget that all methods have there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from bayesrule.boards.tables import TABLES
+from bayesrule.data import Split, load_set
+from bayesrule.likelihoods import Likelihood
+from bayesrule.models import Spec, default_for
+from bayesrule.naming import unknown
+
+
+@dataclass(frozen=True)
+class Board:
+    """One data set.
+
+    ``splits``: how many standard splits there are; None: as many as one asks for; 0: there is one, and a repetition is
+    another seed. ``epochs``, ``epochs_in_full``: passes over the data; None: as `br.fit` has it. ``model``: the
+    network, if it is not the default one for the data. ``augment``: how pictures are changed while training.
+    ``standardized``: whether pixels are, too. ``strangers``: sets beside the split's own from elsewhere.
+    """
+
+    name: str
+    splits: int | None
+    epochs: int | None = None
+    epochs_in_full: int | None = None
+    model: str | None = None
+    augment: tuple[str, ...] = ()
+    standardized: bool = True
+    strangers: tuple[str, ...] = ()
+
+    def load(self, repeat: int, data_dir: str | None = None) -> Split:
+        """The data of a repetition."""
+        kind, _, rest = self.name.partition("/")
+        if kind == "tables":
+            return _table(rest, repeat)
+        if kind == "uci":
+            return load_set(self.name, data_dir, split=repeat)
+        return load_set(kind, data_dir, seed=repeat) if kind == "digits" else _pictures(kind, data_dir)
+
+    def repeats(self, splits: int, seeds: Sequence[int]) -> list[int]:
+        """The splits or seeds of the repetitions; of standard splits the last first: defaults saw the first two.
+
+        >>> BOARDS["uci/yacht"].repeats(2, [0]), BOARDS["digits"].repeats(2, [0]), BOARDS["mnist"].repeats(2, [0, 7])
+        ([19, 18], [0, 1], [0, 7])
+        """
+        if self.splits == 0:
+            return list(seeds)
+        if self.splits is None:
+            return list(range(splits))
+        return list(reversed(range(self.splits)))[:splits]
+
+    def spec(self, split: Split, likelihood: Likelihood, hidden: tuple[int, ...] | None = None) -> Spec:
+        """The network as plain data; ``hidden``: widths, of one that is fully connected."""
+        spec = default_for(split, likelihood)
+        if self.model is not None:
+            assert split.image_shape is not None
+            return {"name": self.model, "channels": split.image_shape[0], "outputs": spec["outputs"]}
+        return spec if hidden is None or "hidden" not in spec else spec | {"hidden": list(hidden)}
+
+
+def _slug(name: str) -> str:
+    return name.replace(" ", "-")
+
+
+STRANGERS = ("kmnist", "notmnist")
+BOARDS: dict[str, Board] = {
+    board.name: board
+    for board in (
+        Board("digits", None, standardized=False),
+        *(Board(f"tables/{_slug(name)}", None) for name in TABLES),
+        *(
+            Board(f"uci/{name}", 5 if name == "protein" else 20)
+            for name in ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
+        ),
+        Board("mnist", 0, epochs_in_full=20, standardized=False, strangers=STRANGERS),
+        Board("cifar10/lenet-5", 0, 20, 60, augment=("flips", "crops")),
+        Board("cifar10/resnet-20", 0, 20, 100, model="resnet", augment=("flips", "crops")),
+    )
+}
+IN_FULL = ("cifar10/resnet-20",)
+"""What is only measured where it is asked for by its own name, or at length."""
+
+
+def chosen(names: Sequence[str], full: bool = False) -> list[Board]:
+    """Boards by name or by family, such as ``uci``.
+
+    >>> [board.name for board in chosen(["cifar10", "digits"])], len(chosen(["uci", "tables"]))
+    (['cifar10/lenet-5', 'digits'], 18)
+    >>> chosen(["uci/yachts"])
+    Traceback (most recent call last):
+    ValueError: unknown board 'uci/yachts': did you mean 'uci/yacht'? Valid: cifar10, cifar10/lenet-5, ...
+    """
+    families = list(dict.fromkeys(name.partition("/")[0] for name in BOARDS))
+    found: dict[str, Board] = {}
+    for name in names:
+        if name in BOARDS:
+            found[name] = BOARDS[name]
+        elif name in families:
+            found |= {
+                key: board
+                for key, board in BOARDS.items()
+                if key.startswith(f"{name}/") and (full or key not in IN_FULL)
+            }
+        else:
+            raise unknown("board", name, {*BOARDS, *families})
+    return list(found.values())
+
+
+@lru_cache(maxsize=1)
+def _pictures(name: str, data_dir: str | None) -> Split:
+    return load_set(name, data_dir)  # a minute's cells are of the same one
+
+
+def _table(name: str, repeat: int) -> Split:
+    """An embedded or generated table."""
+    make = next(make for known, make in TABLES.items() if _slug(known) == name)
+    x, y, test, truth = make(repeat)
+    real = np.issubdtype(y.dtype, np.floating)
+    classes = () if real else tuple(str(number) for number in range(int(max(y.max(), truth.max())) + 1))
+    train, held = ((torch.from_numpy(a), torch.from_numpy(b)) for a, b in ((x, y), (test, truth)))
+    what = f"{len(y)} rows to train on, {x.shape[1]} columns"
+    return Split(f"tables/{name}", "reals" if real else "classes", what, held, train, classes)
