@@ -261,7 +261,7 @@ def test_errors_say_what_to_do():
         def target(self, y):
             return y
 
-        log_prob = sample = target
+        log_prob = sample = summary = target
 
     cases = [
         (lambda: score(CLASSES, Y, bootstrap=-1), "bootstrap must be a number of resamples, 0 or more: got -1"),

@@ -113,3 +113,11 @@ def test_nothing_to_tell_is_refused(moons):
     posterior, split = moons
     with pytest.raises(ValueError, match="at least one example"):
         br.evaluate.strangers(posterior, split.test[0], split.ood[:0])
+
+
+def test_an_ensemble_of_dropout_networks_knows_distances():
+    split = br.data.load_set("moons")
+    method = br.methods.Ensemble(members=2, base=br.methods.MCDropout())
+    posterior = br.fit(br.models.mlp(2, 2, hidden=(4,)), split.train, method, epochs=1)
+    told = br.evaluate.strangers(posterior, split.test, split.ood, split.train, bootstrap=0)
+    assert {"nearest neighbours", "mahalanobis"} <= set(told)

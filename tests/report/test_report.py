@@ -34,15 +34,24 @@ def ids(page):
 def test_pictures(digits):
     page = render(digits)
     figures = ["reliability", "confidence", "strangers", "risk"]
-    assert ids(page) == ["leaderboard", "choices", *figures, "examples", "settings"]
+    assert ids(page) == ["leaderboard", "classes", "choices", *figures, "examples", "settings"]
     assert page.count("data:image/png;base64,") == 2 * 2 * 10
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 6  # a panel for each of two methods, and two figures of both
 
 
 def test_a_plane_and_a_curve():
     assert "plane" in ids(render(fitted("moons", "map")))
     page = render(fitted("sine", "mle", "swag"))
-    assert ids(page)[1:-2] == ["choices", "curve", "quantiles", "scatter", "deviation", "strangers", "risk-reals"]
+    assert ids(page)[1:-2] == [
+        "choices",
+        "curve",
+        "quantiles",
+        "scatter",
+        "deviation",
+        "strangers",
+        "risk-reals",
+        "training",
+    ]
 
 
 @pytest.mark.parametrize("methods", [1, 2, 4, 9])
@@ -146,7 +155,7 @@ def test_in_a_browser(digits, tmp_path, browser):
     write(page, digits)
     dom = browser(page, "--dump-dom")
     assert ids(dom) == ids(render(digits))
-    assert dom.count("<svg") == 4
+    assert dom.count("<svg") == 6
     browser(page, f"--screenshot={shot}", "--window-size=900,1400")
     pixels = imread(shot)
     assert pixels.shape[:2] == (1400, 900)

@@ -11,7 +11,7 @@ from torch import Tensor
 from bayesrule.evaluate import weighted
 from bayesrule.evaluate.null import confidences
 from bayesrule.evaluate.weighted import Statistic, flat
-from bayesrule.predictions import Binary, Classes, Continuous, Counts, Prediction, tails
+from bayesrule.predictions import Binary, Classes, Continuous, Counts, Numbers, Prediction, tails
 
 BINS = 15
 """Bins of the calibration error."""
@@ -33,7 +33,7 @@ class Columns:
     @classmethod
     def of(cls, prediction: Prediction, y: Tensor) -> Columns:
         """The columns of a prediction for targets in the units of y."""
-        y = prediction.target(y)
+        prediction, y = prediction.observed(prediction.target(y))
         values, counted = _values(prediction, y)
         return cls(type(prediction), values, flat(prediction.uncertainty), counted)
 
@@ -64,7 +64,11 @@ def _root_mean(values: Tensor) -> Statistic:
     return weighted.root(weighted.mean(values))
 
 
-SPECIAL: dict[str, Callable[[Tensor], Statistic]] = {"rmse": _root_mean, "ece": weighted.calibration_error}
+SPECIAL: dict[str, Callable[[Tensor], Statistic]] = {
+    "rmse": _root_mean,
+    "r2": weighted.explained,
+    "ece": weighted.calibration_error,
+}
 """Statistics that are no means."""
 
 
@@ -75,14 +79,21 @@ def _values(prediction: Prediction, y: Tensor) -> tuple[dict[str, Tensor], Tenso
         case Binary():
             return _classes(prediction.classes, y)
         case Continuous():
-            return _flattened(_reals(prediction, y)), None
+            return _flattened(_reals(prediction, y)) | _explained(prediction, y), None
         case Counts():
-            return _flattened(_counts(prediction, y)), None
+            return _flattened(_counts(prediction, y)) | _explained(prediction, y), None
     raise TypeError(f"prediction must be Classes, Binary, Reals or Counts: got {type(prediction).__name__}")
 
 
 def _flattened(values: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: flat(value) for name, value in values.items()}
+
+
+def _explained(prediction: Numbers, y: Tensor) -> dict[str, Tensor]:
+    """Squared errors beside targets, ``[N, 2]``; nothing where an example has several targets."""
+    if y.ndim > 1:
+        return {}
+    return {"r2": torch.stack([flat((y - prediction.mean).square()), flat(y)], 1)}
 
 
 def _classes(prediction: Classes, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:

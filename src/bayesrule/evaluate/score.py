@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bayesrule.data import Batch, Data, as_data
+from bayesrule.data import Arrays, Batch, Data, as_data
 from bayesrule.evaluate import weighted
 from bayesrule.evaluate.columns import Columns
 from bayesrule.evaluate.null import calibration_null
 from bayesrule.evaluate.scores import Scores, scored
 from bayesrule.predictions import Prediction
 
+READ = 256
+"""Examples of a data set or loader that are read at a time."""
 ROOM = 2**26
 """Numbers that the outputs of a prediction may take: more examples are predicted in parts."""
 OUTPUTS = 10
@@ -75,7 +77,9 @@ def _parts(data: Data, samples: int) -> Iterator[Batch]:
     """All examples in the user's units, so many at once that the outputs of all networks for them have room."""
     targets = next(iter(data.ordered(1))).y[0].numel()
     size = max(1, ROOM // (samples * OUTPUTS * targets))
-    return iter([data.raw()]) if data.n <= size else data.raw_batches(size)
+    if isinstance(data, Arrays):
+        return iter([data.raw()]) if data.n <= size else data.raw_batches(size)
+    return data.raw_batches(min(size, READ))  # as they come, since batches may be padded to lengths of their own
 
 
 def score(
@@ -84,7 +88,8 @@ def score(
     """Scores of a prediction against the targets ``y``, in the units of y.
 
     Classes: accuracy, nll, brier, ece, confidence, entropy, epistemic, aurc. Reals: rmse, mae, nll, crps, coverage_50,
-    coverage_90, coverage_95, width_90, std. Counts: rmse, nll, coverage_90. With ``ood`` also auroc_ood.
+    coverage_90, coverage_95, width_90, std. Counts: rmse, nll, coverage_90. Both, of one target: r2. With ``ood`` also
+    auroc_ood.
 
     The ece of few examples is above zero by chance alone: ``scores.null("ece")`` says how far.
 

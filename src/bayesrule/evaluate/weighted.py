@@ -40,6 +40,28 @@ def root(statistic: Statistic) -> Statistic:
     return lambda weights: statistic(weights).sqrt()
 
 
+def explained(values: Tensor) -> Statistic:
+    """R² = 1 − Σ_i (y_i − mean_i)² / Σ_i (y_i − ȳ)² of squared errors and targets ``[N, 2]``.
+
+    0 is as good as the mean of these very targets. Where they are all equal there is nothing to explain, and it is 0.
+
+    >>> errors, y = torch.tensor([0.0, 1.0, 1.0]), torch.tensor([1.0, 2.0, 4.0])
+    >>> explained(torch.stack([errors, y], 1).double())(torch.ones(1, 3, dtype=torch.float64))
+    tensor([0.5714], dtype=torch.float64)
+    """
+    errors, y = values.T
+    y = y - y.mean()  # the mean square of large numbers has no digits left for their variance
+
+    def statistic(weights: Tensor) -> Tensor:
+        weights = weights[:, : len(y)]
+        varied = weights @ y.square() - (weights @ y).square() / weights.sum(1)
+        # one example, drawn again and again, leaves rounding errors
+        known = varied > 1e-12 * (weights @ y.square())
+        return torch.where(known, 1 - weights @ errors / varied.where(known, 1), 0.0)
+
+    return statistic
+
+
 def calibration_gaps(confidence: Tensor, correct: Tensor, bins: int) -> Tensor:
     """``Σ_i∈bin (confidence_i − correct_i)`` of each example, per label of it: ``[N, bins]``."""
     # By example, not by pixel: examples are what is resampled.

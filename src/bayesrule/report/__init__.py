@@ -6,6 +6,7 @@ from bayesrule.report.leaderboard import board
 from bayesrule.report.measures import MEASURES, number
 from bayesrule.report.page import Opening, write
 from bayesrule.report.provenance import commit, machine, provenance, versions
+from bayesrule.report.verdict import verdict
 
 __all__ = [
     "MEASURES",
@@ -22,6 +23,7 @@ __all__ = [
     "machine",
     "number",
     "provenance",
+    "verdict",
     "versions",
     "worth",
     "write",

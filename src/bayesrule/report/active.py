@@ -13,7 +13,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from bayesrule.active import Result
-from bayesrule.report.figures import STYLE, svg
+from bayesrule.report.drawing import STYLE, svg
 from bayesrule.report.runs import Line, Score, Shown, bands, legend_beside, page, score
 
 SHOWN = 12  # rounds whose rows are on the page

@@ -14,8 +14,10 @@ from bayesrule.data import Schema, Split
 from bayesrule.evaluate import Scores, ShiftCurves, StrangerScores, agreement, baselines, score, strangers
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Binary, Prediction
+from bayesrule.report.by_class import ByClass, by_class
 from bayesrule.report.choices import choices
 from bayesrule.report.doubt import Doubt, doubt
+from bayesrule.report.effects import Effect, effects
 from bayesrule.report.examples import Worth
 from bayesrule.report.measures import number
 from bayesrule.report.mixing import ChainTable, chain_table
@@ -23,6 +25,7 @@ from bayesrule.report.promises import promises
 from bayesrule.report.provenance import provenance, versions
 
 UNSHOWN = ("history", "seconds", "versions", "collapse")  # of a posterior's info, among the settings of a method
+LEADING = 6  # methods that are not folded away; one more is not worth a fold
 CURVE, PLANE = 240, 90  # points along an axis of the picture of a function of one or of two inputs
 
 
@@ -32,7 +35,8 @@ class Entry:
 
     ``choices`` are sentences about what its fit has settled from the data; ``chains`` is what those of a sampler tell;
     ``promises`` are sentences about what it guarantees; ``doubt`` is what it says of a table along columns;
-    ``strangers`` is how well it tells examples from elsewhere.
+    ``strangers`` is how well it tells examples from elsewhere; ``history`` are the mean logs of each epoch, and
+    ``best_epoch`` the one that early stopping kept; ``effects`` is what each column of a table does.
     """
 
     name: str
@@ -47,6 +51,13 @@ class Entry:
     promises: Sequence[str] = ()
     doubt: Doubt | None = None
     strangers: StrangerScores | None = None
+    history: Sequence[Mapping[str, float]] = ()
+    best_epoch: int | None = None
+    effects: Sequence[Effect] = ()
+
+    def by_class(self, split: Split) -> ByClass:
+        """What it takes for what, of classes."""
+        return by_class(self.prediction, split)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +88,11 @@ class Comparison:
     def ranked(self) -> list[Entry]:
         """The entries, the lowest negative log-likelihood first."""
         return by_nll(self.entries)
+
+    @property
+    def leading(self) -> list[Entry]:
+        """Those of the best methods that are looked at first; the others are folded away."""
+        return self.ranked[: LEADING if len(self.entries) > LEADING + 1 else None]
 
     @property
     def warnings(self) -> list[str]:
@@ -129,6 +145,7 @@ class Comparison:
             "choices": list(entry.choices),
             "promises": list(entry.promises),
             **({} if entry.strangers is None else {"strangers": entry.strangers.to_json()}),
+            **({"effects": [effect._asdict() for effect in entry.effects]} if entry.effects else {}),
         }
 
 
@@ -169,6 +186,9 @@ def examine(
         promises(posterior, split),
         doubt(predict, prediction, split, schema),
         told,
+        posterior.info.get("history", ()),
+        posterior.info.get("best_epoch"),
+        effects(posterior, split, schema, samples, seed),
     )
 
 

@@ -30,12 +30,16 @@ Array: TypeAlias = NDArray[Any]
 
 
 class Part(NamedTuple):
-    """A column of a table: its name, where its inputs are, and what is typical of them."""
+    """A column of a table: its name, where its inputs are, what is typical of them.
+
+    ``flag``: its second input says where it is missing.
+    """
 
     name: str
     inputs: slice
     typical: Tensor
     numeric: bool
+    flag: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +97,9 @@ def parts(split: Split, schema: Schema | None) -> list[Part]:
         elif categories:
             typical = torch.zeros_like(typical)
             typical[own.mean(0).argmax()] = 1
+        flagged = not isinstance(column, CategoryColumn) and column.flag
         if where.stop > where.start:
-            found.append(Part(column.name, where, typical, not categories))
+            found.append(Part(column.name, where, typical, not categories, flagged))
         start = where.stop
     return found
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 from torch import Tensor
 
-from bayesrule.data import CategoryColumn, Column, Schema, Split
+from bayesrule.data import AnswerColumn, CategoryColumn, Column, DateColumn, Schema, Split
 from bayesrule.gp import Influence
 from bayesrule.predictions import Binary, Classes, Numbers, Prediction
 from bayesrule.report.measures import number
@@ -127,12 +128,12 @@ def _look(split: Split, schema: Schema | None) -> tuple[tuple[str, ...], Callabl
         for column in columns:
             parts.append((column, start))
             start += len(column.features)
-        return tuple(c.name for c in columns), lambda row: ("", tuple(_cell(c, x[row, i:]) for c, i in parts))
+        return tuple(c.name for c in columns), lambda row: ("", tuple(cell(c, x[row, i:]) for c, i in parts))
     names = split.features or tuple(f"input {i}" for i in range(x[0].numel()))
     return names[:COLUMNS], lambda row: ("", tuple(f"{v:.4g}" for v in x[row].flatten()[:COLUMNS].tolist()))
 
 
-def _cell(column: Column, values: Tensor) -> str:
+def cell(column: Column, values: Tensor) -> str:
     """A column of the table as it was before it was encoded in the first of ``values``."""
     if isinstance(column, CategoryColumn):
         code = int(values[0])
@@ -142,4 +143,8 @@ def _cell(column: Column, values: Tensor) -> str:
         return column.categories[code - 1] if code else "–"  # missing, or not seen in training
     if column.flag and values[1]:
         return "–"
+    if isinstance(column, AnswerColumn):
+        return column.yes if values[0] > 0.5 else column.no
+    if isinstance(column, DateColumn):
+        return str(np.datetime64(round(float(values[0])), "D"))
     return f"{float(values[0]):.6g}"

@@ -1,18 +1,13 @@
-"""Figures as inline SVG: no file, no font, no address outside the page; lines and text in the colour of the page."""
+"""The figures of a comparison."""
 
 from __future__ import annotations
 
 import io
-import re
-import warnings
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,30 +15,11 @@ from bayesrule.data import Split
 from bayesrule.evaluate import flat, quantile_calibration, reliability, risk_coverage, risk_curve
 from bayesrule.predictions import Classes, Continuous, Numbers, Prediction
 from bayesrule.report.comparison import PLANE, Comparison, Entry, grid
+from bayesrule.report.drawing import INK, MISS, panels, together
 
-INK = "#0a0b0c"  # stands for the page's text colour
-MISS = "#d0342c"
-PALETTE = ("#4878d0", "#e07b39", "#2f9e77", "#c44e8a", "#8b6fd6", "#a08a1f", "#3aa5c9", "#8c8c8c")
-STYLES = ("-", "--", ":")
 MOST = 200  # points of a cloud or a line
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "bayesrule",
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.alpha": 0.15,
-    "legend.frameon": False,
-    **dict.fromkeys(
-        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "grid.color"), INK
-    ),
-}
 
 Array: TypeAlias = NDArray[Any]
-Draw: TypeAlias = Callable[[Axes, Entry, str], None]
 
 
 def reliability_diagrams(comparison: Comparison) -> str:
@@ -58,7 +34,7 @@ def reliability_diagrams(comparison: Comparison) -> str:
         axes.scatter(confidence[there], accuracy[there], s=10 + 220 * share[there], color=colour, alpha=0.8)
         axes.set(xlim=(0, 1.04), ylim=(0, 1.04), xlabel="confidence", ylabel="accuracy")
 
-    return _panels(comparison, draw, height=2.6)
+    return panels(comparison, draw, height=2.6)
 
 
 def quantile_curves(comparison: Comparison) -> str:
@@ -74,7 +50,7 @@ def quantile_curves(comparison: Comparison) -> str:
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="predicted quantile", ylabel="share of targets below it")
         axes.set_aspect("equal")
 
-    return _together(comparison, draw, finish, height=4.0)
+    return together(comparison, draw, finish, height=4.0)
 
 
 def histograms(comparison: Comparison) -> str:
@@ -102,12 +78,12 @@ def histograms(comparison: Comparison) -> str:
 
         axes.stairs(shares(entry.prediction), edges, fill=True, color=colour, alpha=0.65, label="test examples")
         if entry.outside is not None:
-            axes.stairs(shares(entry.outside), edges, color=INK, lw=1.3, label="from elsewhere")
+            axes.stairs(shares(entry.outside), edges, color=INK, lw=1.3, label="out-of-distribution")
         axes.set(xlabel=label, ylabel="share of examples")
         if entry is comparison.ranked[0] and entry.outside is not None:
             axes.legend(loc="upper left" if classes else "upper right")
 
-    return _panels(comparison, draw, height=2.3)
+    return panels(comparison, draw, height=2.3)
 
 
 def risk_curves(comparison: Comparison) -> str:
@@ -131,7 +107,7 @@ def risk_curves(comparison: Comparison) -> str:
         axes.set(xlim=(0, 100), xlabel="most certain examples, % of all", ylabel=label)
         axes.set_ylim(bottom=0)
 
-    return _together(comparison, draw, finish, height=3.2)
+    return together(comparison, draw, finish, height=3.2)
 
 
 def scatter(comparison: Comparison) -> str:
@@ -151,7 +127,7 @@ def scatter(comparison: Comparison) -> str:
         axes.plot(ends, ends, "--", color=INK, lw=0.8)
         axes.set(xlabel="true", ylabel="predicted")
 
-    return _panels(comparison, draw, height=2.9)
+    return panels(comparison, draw, height=2.9)
 
 
 def curves(comparison: Comparison) -> str:
@@ -177,7 +153,7 @@ def curves(comparison: Comparison) -> str:
         if entry is comparison.ranked[0]:
             axes.legend(loc="best", fontsize=7)
 
-    return _panels(comparison, draw, height=2.8)
+    return panels(comparison, draw, height=2.8)
 
 
 def planes(comparison: Comparison) -> str:
@@ -210,7 +186,7 @@ def planes(comparison: Comparison) -> str:
         axes.set_xlabel(names[0], parse_math=False)
         axes.set_ylabel(names[1], parse_math=False)
 
-    return _panels(comparison, draw, height=2.6)
+    return panels(comparison, draw, height=2.6)
 
 
 def bands(comparison: Comparison) -> str:
@@ -236,7 +212,7 @@ def bands(comparison: Comparison) -> str:
         if entry is comparison.ranked[0]:
             axes.legend(loc="best", fontsize=7)
 
-    return _panels(comparison, draw, height=2.8, alike=False)
+    return panels(comparison, draw, height=2.8, alike=False)
 
 
 def regions(comparison: Comparison) -> str:
@@ -266,7 +242,7 @@ def regions(comparison: Comparison) -> str:
         axes.set_xlabel(shown.columns[0], parse_math=False)
         axes.set_ylabel(shown.columns[1], parse_math=False)
 
-    return _panels(comparison, draw, height=2.6, alike=False)
+    return panels(comparison, draw, height=2.6, alike=False)
 
 
 def _column(comparison: Comparison, place: int) -> Array:
@@ -290,7 +266,7 @@ def told_apart(comparison: Comparison) -> str:
         axes.set_yticks(range(len(rows)), rows)
         axes.set(xlim=(-0.02, 1.02), ylim=(len(rows) - 0.5, -0.5), xlabel="AUROC, strangers against test examples")
 
-    return _together(comparison, draw, finish, height=1.0 + 0.35 * len(rows))
+    return together(comparison, draw, finish, height=1.0 + 0.35 * len(rows))
 
 
 def picture(pixels: Tensor) -> str:
@@ -306,64 +282,6 @@ def picture(pixels: Tensor) -> str:
     else:
         imsave(stream, array.mean(2), format="png", cmap="gray", vmin=0, vmax=1)
     return base64.b64encode(stream.getvalue()).decode()
-
-
-def _panels(comparison: Comparison, draw: Draw, height: float, alike: bool = True) -> str:
-    """A panel for each method, best first, three in a row; ``alike``: with the same axes."""
-    entries = comparison.ranked
-    columns = min(3, len(entries))
-    rows = -(-len(entries) // columns)
-    wide = 3.3 if columns > 1 else 4.6
-    with matplotlib.rc_context(STYLE):
-        figure = Figure((wide * columns, height * rows * (wide / 3.3)), layout="constrained")
-        every = figure.subplots(rows, columns, squeeze=False, sharex=alike, sharey=alike).flat
-        for index, axes in enumerate(every):
-            if index >= len(entries):
-                axes.remove()
-                continue
-            draw(axes, entries[index], _colour(comparison, entries[index])[0])
-            axes.set_title(entries[index].name, parse_math=False)
-            axes.tick_params(labelbottom=True)  # shared axes have labels in the last row only, which may have gaps
-            if alike and index % columns:
-                axes.set_ylabel("")
-        return svg(figure)
-
-
-def _together(
-    comparison: Comparison,
-    draw: Callable[[Axes, Entry, str, str], None],
-    finish: Callable[[Axes], None],
-    height: float,
-) -> str:
-    """All methods in one panel."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure((7.6, height), layout="constrained")
-        axes = figure.subplots()
-        for entry in comparison.ranked:
-            draw(axes, entry, *_colour(comparison, entry))
-        finish(axes)
-        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-        return svg(figure)
-
-
-def _colour(comparison: Comparison, entry: Entry) -> tuple[str, str]:
-    """The colour and line style of a method, the same in all figures."""
-    index = list(comparison.entries).index(entry)
-    return PALETTE[index % len(PALETTE)], STYLES[index // len(PALETTE) % len(STYLES)]
-
-
-def svg(figure: Figure) -> str:
-    """A figure for a page: text as text, in the page's own font and colour."""
-    stream = io.StringIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # glyphs that matplotlib's font lacks; the browser has its own
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    text = stream.getvalue()
-    # Ids and namespaces repeat from figure to figure, and one page holds them all; INK follows the page's own colour.
-    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    text = re.sub(r' id="[A-Za-z0-9.]+_\d+"| xmlns(:xlink)?="[^"]*"', "", text)
-    size = f'style="width: {figure.get_figwidth() * 100:.0f}px"'
-    return re.sub(r' width="[\d.]+pt" height="[\d.]+pt"', f" {size}", text, count=1).replace(INK, "currentColor")
 
 
 def _errors(prediction: Prediction, y: Tensor) -> tuple[Array, Array]:

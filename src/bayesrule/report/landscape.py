@@ -15,7 +15,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from bayesrule.report.figures import INK, MISS, STYLE
+from bayesrule.report.drawing import INK, MISS, STYLE
 from bayesrule.sweeps import Choice, Log, Sweep, Trial
 
 COLOURS = "viridis"

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from bayesrule.lifelong import Result
-from bayesrule.report.figures import STYLE, svg
+from bayesrule.report.drawing import STYLE, svg
 from bayesrule.report.runs import Line, Score, Shown, bands, evenly, legend_beside, page, score, shown
 
 CONTROL = "finetune"  # whose time is the unit

@@ -39,6 +39,7 @@ class Measure(NamedTuple):
 MEASURES = {
     "accuracy": Measure("accuracy", UP, "share of test examples whose most probable class is the true one"),
     "rmse": Measure("RMSE", DOWN, "root of the mean squared error, in the units of the target"),
+    "r2": Measure("R²", UP, "share of the targets' variance that the mean explains: 1 is all, 0 as good as their mean"),
     "nll": Measure("NLL", DOWN, "minus the mean log-probability of what was true: sure and wrong costs most"),
     "brier": Measure("Brier", DOWN, "mean squared distance between probabilities and the truth, from 0 to 2"),
     "ece": Measure(
@@ -53,7 +54,7 @@ MEASURES = {
     "agreement": Measure("agree", UP, "share of test inputs at which it prefers the class that the reference does"),
     "total_variation": Measure("TV", DOWN, "total variation: mean distance from the reference's probabilities, 0 to 1"),
     "wasserstein": Measure("W2", DOWN, "Wasserstein: mean distance from the reference's law, in units of the target"),
-    "auroc_ood": Measure("OOD AUROC", UP, "chance that an example from elsewhere looks less certain than a test one"),
+    "auroc_ood": Measure("OOD AUROC", UP, "chance that an out-of-distribution example is less certain than a test one"),
 }
 """By the names of `bayesrule.evaluate`, in the order of the columns."""
 

@@ -12,6 +12,7 @@ from bayesrule.report.examples import Extremes, extremes
 from bayesrule.report.leaderboard import board
 from bayesrule.report.measures import number
 from bayesrule.report.scenes import Scene
+from bayesrule.report.verdict import verdict
 
 
 class Section(NamedTuple):
@@ -45,7 +46,9 @@ def render(comparison: Comparison, opening: Opening | None = None) -> str:
         comparison=comparison,
         split=comparison.split,
         board=board(comparison),
+        verdict=verdict(comparison),
         sections=list(_sections(comparison)),
+        by_class=[(e.name, e.by_class(comparison.split)) for e in comparison.ranked if comparison.split.classes],
         examples=[(e.name, _extremes(e, comparison)) for e in comparison.ranked],
         settings=[(entry.name, in_words(entry.settings)) for entry in comparison.ranked],
         scores=list(comparison.entries[0].scores),
@@ -62,6 +65,9 @@ def _extremes(entry: Entry, comparison: Comparison) -> Extremes:
 def _sections(comparison: Comparison) -> Iterator[Section]:
     """The figures that the data allow."""
     from bayesrule.report import figures
+    from bayesrule.report.learning import told as trained
+    from bayesrule.report.learning import training_curves
+    from bayesrule.report.operating import operating_curves
     from bayesrule.report.shifts import shift_svg
 
     kind, drawable = comparison.split.kind, grid(comparison.split) is not None
@@ -72,6 +78,7 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         "curve": (drawable and kind != "classes", figures.curves),
         "regions": (sliced and kind == "classes", figures.regions),
         "bands": (sliced and kind != "classes", figures.bands),
+        "operating": (_two_classes(comparison), operating_curves),
         "reliability": (kind == "classes", figures.reliability_diagrams),
         "quantiles": (kind == "reals", figures.quantile_curves),
         "scatter": (kind != "classes", figures.scatter),
@@ -80,16 +87,23 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
         "strangers": (told, figures.told_apart),
         "risk": (kind == "classes", figures.risk_curves),
         "risk-reals": (kind != "classes", figures.risk_curves),
+        "training": (any(trained(entry) for entry in comparison.entries), training_curves),
     }
     for id, (asked, draw) in drawn.items():
         if asked:
             title, how = HOW[id]
             if comparison.split.ood is None:
-                title = title.removesuffix(" at home and elsewhere")
+                title = title.removesuffix(", also out of distribution")
             yield Section(id, title, draw(comparison), how)
     for curves in comparison.shifts:
         title, how = HOW["shift"]
         yield Section(f"shift-{curves.shift}", f"{title} {curves.shift}", shift_svg(curves), how)
+
+
+def _two_classes(comparison: Comparison) -> bool:
+    """Whether there are two, and both are among the test examples."""
+    y = comparison.split.test[1]
+    return len(comparison.split.classes) == 2 and y.ndim == 1 and 0 < int(y.sum()) < len(y)
 
 
 HOW = {
@@ -118,8 +132,8 @@ HOW = {
         "disagree about, and the rest is noise. Dots are training examples, which differ in the other columns.",
     ),
     "strangers": (
-        "Who tells strangers?",
-        "The chance that an example from elsewhere looks stranger than a test example, by each uncertainty, and by "
+        "Does it notice out-of-distribution examples?",
+        "The chance (AUROC) that such an example looks stranger than a test example, by each uncertainty, and by "
         "distances from the training examples in the features of the last layer. At 0.5, the dashed line, it is a "
         "coin; below it strangers look more familiar than test examples do.",
     ),
@@ -140,18 +154,32 @@ HOW = {
         "follows the dashed line. Steeper than it in the middle: intervals are too wide; flatter: too narrow. All "
         "above it: predictions are too high; all below: too low.",
     ),
+    "operating": (
+        "What does a threshold find?",
+        "The second of the two classes is looked for, and every threshold on its probability is a point. ROC: the "
+        "share of its examples that are found, against the share of the others that raise a false alarm. The dashed "
+        "line is a coin; the area is the chance that an example of it has a higher probability than one of the others. "
+        "Precision and recall: how many of those found are right. The dashed line is to call every example so. Where "
+        "the class is rare, look at this curve.",
+    ),
+    "training": (
+        "How training went",
+        "The mean of each epoch. For the line of held-out examples ask for them, by --early-stopping or fit's val: "
+        "where it rises while that of training falls, the network learns its examples by heart. The dotted line is the "
+        "epoch that early stopping kept. A line that still falls steeply at the end says: train longer.",
+    ),
     "scatter": (
         "Predicted against true",
         "Each dot is a test example with its 90 % interval. On the dashed line the prediction is exact. Red ones have "
         "the truth outside their interval: one in ten should.",
     ),
     "confidence": (
-        "Confidence at home and elsewhere",
+        "Confidence, also out of distribution",
         "Coloured: how sure the method is of test examples. Outlined, if there: of examples of another kind, which "
         "belong to no class at all. A method that knows what it does not know has the outline further to the left.",
     ),
     "deviation": (
-        "Uncertainty at home and elsewhere",
+        "Uncertainty, also out of distribution",
         "Coloured: predicted standard deviations of test examples. Outlined, if there: those of inputs where there "
         "were no training data. A method that knows what it does not know has the outline further to the right.",
     ),

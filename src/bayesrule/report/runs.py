@@ -16,7 +16,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bayesrule.report.figures import PALETTE, STYLE, STYLES, picture
+from bayesrule.report.drawing import PALETTE, STYLE, STYLES
+from bayesrule.report.figures import picture
 
 
 class Shown(NamedTuple):

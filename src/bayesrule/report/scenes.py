@@ -60,7 +60,7 @@ def strangers(comparison: Comparison) -> Scene:
         "Outlined are pictures whose quarters were moved about: they belong to no class, and nobody should be sure of "
         f"one; {', '.join(clauses)} of them."
     )
-    return Scene("strangers", "Is it sure of strangers?", histograms(comparison), says, found)
+    return Scene("strangers", "Is it sure of out-of-distribution inputs?", histograms(comparison), says, found)
 
 
 def promise(comparison: Comparison) -> Scene:

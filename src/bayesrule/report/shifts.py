@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bayesrule.evaluate import ShiftCurves
-from bayesrule.report.figures import PALETTE, STYLE, STYLES, svg
+from bayesrule.report.drawing import PALETTE, STYLE, STYLES, svg
 from bayesrule.report.measures import MEASURES
 from bayesrule.report.runs import png
 
