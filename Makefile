@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: demo test lint types check test-slow bench results clean
+.PHONY: demo test lint types check docs test-slow bench results clean
 
 demo: $(STAMP)
 	$(BIN)/bayesrule demo --out demo
@@ -21,6 +21,11 @@ types: $(STAMP)
 # Bytecode is written whatever the environment says: each worker, and each process that a test starts, would compile all.
 check: $(STAMP)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -m "not slow" -n 2 --dist worksteal
+
+# The documentation as a site, build/site/index.html. The variable mutes the theme's advertisement for its successor.
+docs: $(STAMP)
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 test-slow: $(STAMP)
 	BAYESRULE_TEST_PROFILE=thorough $(BIN)/pytest -m "slow or hypothesis"
