@@ -19,15 +19,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
-from scipy.optimize import brentq
-from sklearn import datasets
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -43,24 +41,17 @@ from sklearn.preprocessing import StandardScaler
 
 import bayesrule as br
 from bayesrule import jobs
+from bayesrule.boards.tables import TABLES as EMBEDDED
+from bayesrule.boards.tables import Array, Parts
 from bayesrule.estimators import BayesianClassifier, BayesianRegressor
 from bayesrule.evaluate.baselines import one_thread
 from bayesrule.files import write_atomically
 from bayesrule.predictions import Classes, Reals
 from bayesrule.report import provenance
 
-Array = NDArray[Any]
-Parts = tuple[Array, Array, Array, Array]
 SPLITS = 5
 LEAST = 1e-6  # probability, so that a forest that is sure and wrong is not infinitely bad
 DRAWS = 500  # of labels from a prediction's own probabilities
-
-
-def cut(x: Array, y: Array, seed: int) -> Parts:
-    """Four fifths to train on, a fifth to test."""
-    order = np.random.default_rng(1000 + seed).permutation(len(y))
-    held, rest = order[: len(y) // 5], order[len(y) // 5 :]
-    return x[rest], y[rest], x[held], y[held]
 
 
 def uci(name: str, seed: int) -> Parts:
@@ -69,58 +60,8 @@ def uci(name: str, seed: int) -> Parts:
     return tuple(t.numpy() for t in (*split.train, *split.test))  # type: ignore[return-value]
 
 
-def churn(seed: int) -> Parts:
-    """6 % positive, seven columns that matter and five that do not."""
-    random = np.random.default_rng(seed)
-    x = random.normal(size=(1200, 12))
-    logits = x[:, :7] @ random.normal(size=7) * 0.5
-    shift = brentq(lambda b: np.mean(1 / (1 + np.exp(-logits - b))) - 0.06, -20, 20)
-    return cut(x, (random.random(1200) < 1 / (1 + np.exp(-logits - shift))).astype(int), seed)
-
-
-def categories(seed: int) -> Parts:
-    """Three columns of categories as 0/1 columns, and two of numbers; some categories interact."""
-    random = np.random.default_rng(seed)
-    codes, numbers = random.integers(8, size=(900, 3)), random.normal(size=(900, 2))
-    effects = random.normal(size=(3, 8))
-    y = (
-        sum(effects[j][codes[:, j]] for j in range(3))
-        + numbers[:, 0] * (codes[:, 0] < 4)
-        + 0.5 * random.normal(size=900)
-    )
-    return cut(np.concatenate([*(np.eye(8)[codes[:, j]] for j in range(3)), numbers], 1), y, seed)
-
-
-def wide(seed: int) -> Parts:
-    """300 rows to train on, 2000 columns, of which five matter."""
-    random = np.random.default_rng(seed)
-    x = random.normal(size=(375, 2000))
-    return cut(x, x[:, :5] @ np.array([2.0, -1.5, 1.0, 1.0, 0.7]) + 0.5 * random.normal(size=375), seed)
-
-
-def made(make: Callable[..., tuple[Array, Array]], seed: int, *args: Any, **settings: Any) -> Parts:
-    """One of scikit-learn's generators."""
-    return cut(*make(*args, random_state=seed, **settings), seed)
-
-
-TABLES: dict[str, Callable[[int], Parts]] = {
-    "breast cancer": lambda s: cut(*datasets.load_breast_cancer(return_X_y=True), s),
-    "wine": lambda s: cut(*datasets.load_wine(return_X_y=True), s),
-    "churn-like": churn,
-    "flipped labels": lambda s: made(
-        datasets.make_classification, 700 + s, 900, 12, n_informative=6, n_classes=3, flip_y=0.25
-    ),
-    "few rows": lambda s: made(datasets.make_classification, 800 + s, 100, 10, n_informative=4, flip_y=0.1),
-    "circles": lambda s: made(datasets.make_circles, 900 + s, 500, noise=0.2, factor=0.5),
-    "diabetes": lambda s: cut(*datasets.load_diabetes(return_X_y=True), s),
-    "boston": lambda s: uci("boston", s),
-    "concrete": lambda s: uci("concrete", s),
-    "energy": lambda s: uci("energy", s),
-    "red wine": lambda s: uci("wine", s),
-    "yacht": lambda s: uci("yacht", s),
-    "categories": categories,
-    "wide": wide,
-}
+SETS = {"boston": "boston", "concrete": "concrete", "energy": "energy", "red wine": "wine", "yacht": "yacht"}
+TABLES: dict[str, Callable[[int], Parts]] = EMBEDDED | {name: partial(uci, known) for name, known in SETS.items()}
 
 
 def rivals(x: Array, real: bool) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def parts(modules: Iterable[str]) -> set[str]:
 
 
 ROOMS = {"active", "families", "gp", "lifelong", "mean_field", "penalties", "rule"}
-FRONTS = {"cli", "estimators", "experiments", "jobs", "report", "sweeps"}
+FRONTS = {"boards", "cli", "estimators", "experiments", "jobs", "report", "sweeps"}
 
 
 def test_the_core_import_is_light(told):

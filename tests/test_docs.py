@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +27,8 @@ ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NEEDS = {"large.md": ("transformers", "peft")}
+"""Packages of the tests that a page imports: without them it is skipped, and what they warn of is their business."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -92,7 +95,12 @@ def run_shell(page: Path, block: Block) -> None:
 def test_page_runs(page, tmp_path, monkeypatch, unpainted, few_trees):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BAYESRULE_DATA", raising=False)
-    run(page)
+    with warnings.catch_warnings():
+        if page.name in NEEDS:
+            warnings.simplefilter("ignore")
+        for package in NEEDS.get(page.name, ()):
+            pytest.importorskip(package, reason=f"{page.name} needs the extra 'test': {package}")
+        run(page)
     assert Path(os.getcwd()) == tmp_path, "a page must stay in its directory"
 
 

@@ -22,6 +22,9 @@ def script(name):
     return module
 
 
+PAGES = ["README.md", "docs/which-method.md", "docs/methods.md", "docs/estimators.md", "docs/leaderboard.md"]
+
+
 @pytest.fixture
 def results():
     return script("results")
@@ -32,7 +35,7 @@ def images():
     return script("images")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/which-method.md", "docs/methods.md", "docs/estimators.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_tables_are_as_the_stored_results_have_them(results, page):
     if results.pending(page):
         pytest.skip(f"{results.TABLES[page][0]} is still to be made, and the page says so")

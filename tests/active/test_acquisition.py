@@ -79,7 +79,31 @@ def test_relevance_is_the_leverage_of_a_linear_model(reals):
     assert float((leverage(reals) / exact - 1).abs().max()) < 6 * (2 / 200) ** 0.5
 
 
+def test_what_a_label_tells_of_others_or_adds_to_a_batch_is_less_than_it_tells_of_the_network(classes):
+    """Both bounds that screening stands on hold for the drawn networks themselves, whatever they are."""
+    alone = information.bald(classes.probs)
+    assert (information.epig(classes.probs, classes.probs_at(classes.pool)) <= alone + 1e-6).all()
+    batch = information.batchbald(classes.probs, 4)
+    gains = batch.information.diff(prepend=torch.zeros(1, dtype=batch.information.dtype))
+    assert (gains <= alone[batch.rows] + 1e-6).all()
+
+
+def test_screening_leaves_the_choice_of_its_base(classes):
+    base = active.BatchBALD()
+    everyone = active.Screened(base, keep=len(classes)).choose(classes, 5, generator())
+    assert torch.equal(everyone.sort().values, base.choose(classes, 5, generator()).sort().values)
+    kept = information.bald(classes.probs).argsort(descending=True)[:7]
+    few = active.Screened(active.EPIG(), keep=7, samples=12).choose(classes, 5, generator())
+    assert torch.isin(few, kept).all()
+    targets = classes.some_of_the_pool(100, generator())
+    scores = information.epig(classes.probs, classes.probs_at(targets))
+    assert torch.allclose(scores[few], scores[kept].sort(descending=True).values[:5], atol=1e-6)  # rows may tie
+
+
 BAD = {
+    "base must be BALD, BatchBALD or EPIG, not Entropy": lambda: active.Screened(active.Entropy()),
+    "keep must be at least 1, not 0": lambda: active.Screened(keep=0),
+    "samples must be at least 2, not 1": lambda: active.Screened(samples=1),
     "expected-variance' is for reals and counts, not for classes": lambda: chosen("expected-variance").check("classes"),
     "entropy' is for classes, not for reals: take random, bald, epig": lambda: chosen("entropy").check("reals"),
     "unknown acquisition 'batchbold': did you mean 'batchbald'": lambda: chosen("batchbold"),

@@ -232,6 +232,23 @@ def test_doubt_survives_a_bad_reward():
     assert (drawn.std(0) > 0.1 * (1 - 4 / 800**0.5)).all()
 
 
+def test_noise_and_scale_together_widen_doubt_and_leave_the_network():
+    """The mode depends on their ratio alone, and deviations grow with both: twice, for the same draws."""
+    networks, drawn = [], []
+    for factor in (1.0, 2.0):
+        how = Retraining(warmup=1, updates=40, scale=0.1 * factor)
+        who = Agent(2, 4, likelihood=br.likelihoods.Gaussian(0.3 * factor), hidden=(6,), retraining=how)
+        for step in range(8):
+            who.observe(torch.eye(4)[step % 4], step % 2, float(step))
+        who.choose(torch.ones(4))  # which trains
+        given = torch.cat([torch.eye(4), torch.tensor([0.0, 1.0]).expand(4, 2)], 1)
+        networks.append(who.posterior.at_mean()(given))
+        drawn.append(who.posterior.outputs(given, 50, torch.Generator().manual_seed(0)))
+    assert torch.allclose(*networks, atol=1e-3)
+    narrow, wide = drawn
+    assert torch.allclose(wide - wide.mean(0), 2 * (narrow - narrow.mean(0)), atol=1e-2)
+
+
 def test_a_network_needs_hidden_layers():
     with pytest.raises(ValueError, match="hidden must be the widths of at least one layer, got none"):
         Agent(2, 3, hidden=())

@@ -16,8 +16,9 @@ from bayesrule.experiments.mean_field import (
     temperature_mnist,
 )
 from bayesrule.experiments.penalties import penalty_table
-from bayesrule.experiments.principles import dnn2gp_kernels
+from bayesrule.experiments.principles import dnn2gp_kernels, leave_one_out
 from bayesrule.experiments.trials import Outcome
+from bayesrule.experiments.trust import shift_mnist
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 
@@ -90,7 +91,12 @@ def of_cold_posterior(data):
     return cold_posterior.claims_of(data["fits"])
 
 
+def of_leave_one_out(data):
+    return leave_one_out.claims_of(data)
+
+
 JUDGED = {
+    "leave-one-out": of_leave_one_out,
     "cold-posterior": of_cold_posterior,
     "collapse": of_collapse,
     "langevin-hmc": of_langevin_hmc,
@@ -111,3 +117,14 @@ def test_stored_claims_are_judged_by_the_present_rules(name):
     stored = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     for claim in JUDGED[name](stored["data"]):
         assert asdict(claim) in stored["claims"], claim
+
+
+def test_stored_curves_of_turned_digits_are_judged_by_the_present_rule():
+    """Their means are rounded, so that it is the verdicts that are compared."""
+    stored = json.loads((RESULTS / "shift-mnist.json").read_text(encoding="utf-8"))
+    data, verdicts = stored["data"], {claim["says"]: claim["held"] for claim in stored["claims"]}
+    found = {}
+    for name, curves in data["methods"].items():
+        found[name] = [{"severities": data["severities"], "curves": curves}]
+    for claim in (shift_mnist._below_map(found, "ensemble"), *shift_mnist._singles(found)):
+        assert verdicts[claim.says] is claim.held

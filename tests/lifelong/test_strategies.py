@@ -95,6 +95,27 @@ def test_sequential_is_the_call_and_nothing_more():
     assert torch.equal(past.belief.precision.diagonal, posterior.precision.diagonal)
 
 
+def test_a_past_that_counts_several_times_holds_the_mean_and_adds_the_curvature_once():
+    """One weight: the mean of L(D|w) p(w)^s in closed form, and Λ_past + xᵀx/σ² whatever s is."""
+    x, y = regression()
+    parts = [(x[:12, :1], y[:12]), (x[12:, :1], y[12:])]
+    laplace = Laplace("all", "diagonal", tune="nothing", newton=1, predictive="weights")
+    before, curvature = [1.0 + float(parts[0][0].square().sum()) / 0.3**2, float(parts[1][0].square().sum()) / 0.3**2]
+    slopes = [float(x[:, 0] @ y) / 0.3**2 for x, y in parts]
+    for strength in (1.0, 4.0, 50.0):
+        past = learnt(lifelong.Sequential(laplace, strength=strength), parts, nn.Linear(1, 1, bias=False).double())
+        mean = (strength * slopes[0] + slopes[1]) / (strength * before + curvature)
+        assert float(past.belief.mean["weight"]) == pytest.approx(mean, rel=1e-8)
+        assert float(past.belief.precision.diagonal) == pytest.approx(before + curvature, rel=1e-8)
+
+
+def test_a_past_that_counts_several_times_needs_independent_weights():
+    x, y = regression()
+    dense = Laplace("all", "dense", tune="nothing", newton=1, predictive="weights")
+    with pytest.raises(ValueError, match="strength must be 1 unless the posterior is a Gaussian of independent"):
+        learnt(lifelong.Sequential(dense, strength=2.0), [(x, y), (x, y)], nn.Linear(3, 1, bias=False).double())
+
+
 def test_weighted_by_one_is_sequential_for_a_diagonal():
     stream = lifelong.streams.toy(2, examples=32)
     model = br.models.mlp(2, 2, hidden=(4,))
@@ -201,6 +222,8 @@ def test_wrong_settings_are_refused():
         lifelong.Sequential(MAP(), predicts="both")
     with pytest.raises(ValueError, match="temperature must be positive, not 0"):
         lifelong.Sequential(MAP(), temperature=0.0)
+    with pytest.raises(ValueError, match="strength must be positive, not -1"):
+        lifelong.Coreset(strength=-1.0)
     with pytest.raises(ValueError, match="unknown strategy 'ewk': did you mean 'ewc'"):
         lifelong.run(STREAM, "ewk")
     with pytest.raises(ValueError, match="from 1 to all 40 examples of a task, not 50"):

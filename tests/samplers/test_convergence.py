@@ -24,7 +24,9 @@ def test_the_same_as_arviz(name):
 def test_several_numbers_are_judged_one_by_one():
     each = [torch.tensor(CASES[name]["draws"], dtype=torch.float64)[:, :60] for name in ("independent", "correlated")]
     for judge in (r_hat, ess_bulk, ess_tail):
-        assert torch.equal(judge(torch.stack(each, -1)), torch.stack([judge(own) for own in each]))
+        together, apart = judge(torch.stack(each, -1)), torch.stack([judge(own) for own in each])
+        # not to the bit: a processor may add numbers in another order where there are more of them
+        torch.testing.assert_close(together, apart, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("judge", [r_hat, ess_bulk, ess_tail])

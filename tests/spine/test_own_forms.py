@@ -23,6 +23,14 @@ class Answer:
     hidden: Tensor
 
 
+@dataclass
+class Scores:
+    """The same by names that tell nothing."""
+
+    scores: Tensor
+    hidden: Tensor
+
+
 class Network(nn.Module):
     """Returns what ``form`` makes of logits and hidden numbers; the same weights as `mlp`."""
 
@@ -39,6 +47,10 @@ FORMS = {
     "dataclass": (Answer, "logits"),
     "tuple": (lambda logits, hidden: (hidden, logits), 1),
 }
+OTHERS = {
+    "other-dict": (lambda logits, hidden: {"hidden": hidden, "scores": logits}, "scores"),
+    "other-dataclass": (Scores, "scores"),
+}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -54,6 +66,13 @@ def test_a_part_of_what_a_module_returns(form, method, tmp_path):
     assert torch.equal(again.predict(X).probs, plain.predict(X).probs)
     assert torch.equal(br.resume(tmp_path, model, (X, Y)).predict(X).probs, plain.predict(X).probs)
     assert not model._forward_hooks  # the user's own is as it was
+
+
+@pytest.mark.parametrize("form", ["dict", "dataclass"])
+def test_logits_are_meant_where_nobody_says(form):
+    found = br.fit(Network(FORMS[form][0]), (X, Y), "ivon", epochs=2)
+    plain = br.fit(mlp(), (X, Y), "ivon", epochs=2)
+    assert torch.equal(found.predict(X).probs, plain.predict(X).probs)
 
 
 def test_a_fit_that_was_cut_goes_on_with_the_part(tmp_path):
@@ -73,8 +92,8 @@ def test_a_fit_that_was_cut_goes_on_with_the_part(tmp_path):
 @pytest.mark.parametrize(
     ("form", "output", "match"),
     [
-        ("dict", None, r"Network returned dict: say which part of it, output='hidden' or output='logits'"),
-        ("dataclass", None, r"returned Answer: say which part of it, output='logits' or output='hidden'"),
+        ("other-dict", None, r"Network returned dict: say which part of it, output='hidden' or output='scores'"),
+        ("other-dataclass", None, r"returned Scores: say which part of it, output='scores' or output='hidden'"),
         ("tuple", None, r"returned tuple: say which part of it, output=0 or output=1"),
         ("dict", "logit", r"output='logit' must name a part .* output='hidden' or output='logits'"),
         ("tuple", 5, r"output=5 must name a part"),
@@ -82,7 +101,7 @@ def test_a_fit_that_was_cut_goes_on_with_the_part(tmp_path):
 )
 def test_a_part_that_is_not_named_or_not_there(form, output, match):
     with pytest.raises(TypeError, match=match):
-        br.fit(Network(FORMS[form][0]), (X, Y), "map", epochs=1, output=output)
+        br.fit(Network({**FORMS, **OTHERS}[form][0]), (X, Y), "map", epochs=1, output=output)
     with pytest.raises(TypeError, match="leave output out, it is one tensor"):
         br.fit(mlp(), (X, Y), "map", epochs=1, output="logits")
 

@@ -120,7 +120,7 @@ class Bare(nn.Module):
 X, Y = table(3.0)
 LOADER = DataLoader(TensorDataset(X, Y), batch_size=10)
 LEFT = {
-    "short": (linear, (X, Y), {"epochs": 70, "batch_size": 10}, "a fit of 560 steps has none to spare for it: 1500"),
+    "short": (linear, (X, Y), {"epochs": 70, "batch_size": 10}, "a fit of 560 steps is too short to try several: 1500"),
     "few": (linear, (X[:40], Y[:40]), {"epochs": 450, "batch_size": 10}, "of 40 examples none can be held out"),
     "loader": (linear, LOADER, {"epochs": 225}, "data behind a loader cannot be held out"),
     "bare": (Bare, (X, Y), LONG, "cannot draw a fresh start for parameter 'slope'"),

@@ -12,6 +12,7 @@ from bayesrule.active.acquisition import (
     KCentre,
     Random,
     Relevance,
+    Screened,
     VariationRatios,
     View,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "Random",
     "Relevance",
     "Result",
+    "Screened",
     "Session",
     "Settings",
     "SimCLR",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -58,6 +58,10 @@ class View:
     def probs_at(self, x: Inputs) -> Tensor:
         """Probabilities of classes elsewhere."""
         return self._probs(self.outputs_at(x))
+
+    def among(self, rows: Tensor) -> View:
+        """What may be looked at where these candidates alone are left."""
+        return replace(self, candidates=inputs.take(self.candidates, rows))
 
     def _probs(self, outputs: Tensor) -> Tensor:
         prediction = self.posterior.likelihood.predict(outputs)
@@ -207,6 +211,41 @@ class EPIG(Acquisition):
 
 
 @dataclass(frozen=True)
+class Screened(Acquisition):
+    """The choice of ``base`` among the ``keep`` candidates with the largest I(y; w|x), by few networks.
+
+    Neither what a label adds to a batch nor what it tells of other labels is more than what it tells of the network:
+    I(y; y_*) ≤ I(y; w). So rows that tell little of it need no more looks, and many draws are made for few rows. For
+    ``base`` BALD, BatchBALD or EPIG; ``samples``: how many networks screen.
+
+    >>> chosen("batchbald"), Screened(EPIG(), keep=200)
+    (BatchBALD(configurations=1000), Screened(base=EPIG(targets=100), keep=200, samples=16))
+    """
+
+    name: ClassVar[str] = "screened"
+    summary: ClassVar[str] = "batchbald among the rows that few networks find promising"
+    base: Acquisition = BatchBALD()
+    keep: int = 300
+    samples: int = 16
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, BALD | BatchBALD | EPIG):
+            raise ValueError(
+                f"base must be BALD, BatchBALD or EPIG, not {type(self.base).__name__}: of no other is what a label "
+                "tells of the network a bound"
+            )
+        for name, least in (("keep", 1), ("samples", 2)):
+            if (value := getattr(self, name)) < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+
+    def choose(self, view: View, count: int, generator: torch.Generator) -> Tensor:
+        """In the order of the base."""
+        few = replace(view, samples=min(self.samples, view.samples))
+        rows = _largest(information.bald(few.probs), max(self.keep, count))
+        return rows[self.base.choose(view.among(rows), count, generator)]
+
+
+@dataclass(frozen=True)
 class ExpectedVariance(Acquisition):
     """The batch of numbers after which the mean variance over the pool is least (`gaussian.expected_variance`).
 
@@ -298,6 +337,7 @@ AVAILABLE: dict[str, type[Acquisition]] = {
         BALD,
         BatchBALD,
         EPIG,
+        Screened,
         ExpectedVariance,
         KCentre,
         Relevance,

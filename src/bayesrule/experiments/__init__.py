@@ -4,6 +4,7 @@
 ``active``        Gal 2017, Kirsch 2019, Bickford Smith 2023, active learning
 ``book``          Book 2020, Training Bayesian neural networks
 ``gaussian``      Romijnders, Approximating the parameter posterior
+``large``         Shen et al. 2024, adapters and a language model
 ``laplace``       Immer et al. 2021 and Daxberger et al. 2021, Laplace's method
 ``mean_field``    Huix et al. 2022, inference of overparameterized networks
 ``penalties``     Wolinski, Charpiat and Ollivier, penalties as priors
@@ -35,6 +36,7 @@ from bayesrule.experiments.book import (
 from bayesrule.experiments.figures import png
 from bayesrule.experiments.gaussian import sigma_pull
 from bayesrule.experiments.laplace import laplace_structures
+from bayesrule.experiments.large import lora
 from bayesrule.experiments.mean_field import (
     cold_posterior,
     collapse,
@@ -85,6 +87,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "learning-rule": learning_rule.run,
     "leave-one-out": leave_one_out.run,
     "limit-functional": limit_functional.run,
+    "lora": lora.run,
     "lr-schedules": lr_schedules.run,
     "mean-and-sigma-groups": groups.run,
     "more-accurate-posterior": more_accurate_posterior.run,

@@ -10,7 +10,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bayesrule.data import as_data, load_set
+from bayesrule.data import load_set
+from bayesrule.data.intake import split_fingerprint
 from bayesrule.jobs import Answer, plain, run, told
 
 
@@ -82,5 +83,4 @@ class Result:
 @cache
 def fingerprint(data: str, data_dir: str | None) -> str:
     """Of all examples of a named set: what was learnt from other files by this name is not taken for it."""
-    split = load_set(data, data_dir)
-    return as_data(split.train).fingerprint() + as_data(split.test).fingerprint()
+    return split_fingerprint(load_set(data, data_dir))

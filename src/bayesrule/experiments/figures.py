@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from bayesrule.experiments.base import Result
-from bayesrule.report.figures import PALETTE
+from bayesrule.report.drawing import PALETTE
 
 __all__ = ["PALETTE", "STYLE", "panels", "png"]
 

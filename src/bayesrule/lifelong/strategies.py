@@ -120,7 +120,8 @@ class Sequential(Strategy):
     ``method``: any that gives a Gaussian. With `Laplace` it is EWC (diagonal) or structured online Laplace
     (Kronecker), with `BBB` variational continual learning. ``scale``: of the first prior, normal. ``predicts``: by the
     posterior's ``"draws"``, or by the network at its ``"mean"``. ``temperature``: η of all fits; below one the data of
-    all tasks alike count 1/η times, and the sequence is still that of Bayes' rule (Loo et al. 2021).
+    all tasks alike count 1/η times, and the sequence is still that of Bayes' rule (Loo et al. 2021). ``strength``: of
+    the past, see `updated`; 1 is Bayes' rule.
     """
 
     name: ClassVar[str] = "sequential"
@@ -129,17 +130,18 @@ class Sequential(Strategy):
     scale: float = 1.0
     predicts: str = "draws"
     temperature: float = 1.0
+    strength: float = 1.0
 
     def __post_init__(self) -> None:
         if self.predicts not in ("draws", "mean"):
             raise ValueError(f"predicts must be 'draws' or 'mean', not {self.predicts!r}")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be positive, not {self.temperature}")
+        for name in ("temperature", "strength"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
 
     def learn(self, past: Past, chapter: Chapter, fits: Fits) -> Past:
         """One fit."""
-        prior = past.belief or Gaussian(self.scale)
-        belief = fits(fits.fresh, chapter.train, self.method, prior, self.temperature)
+        belief = updated(past.belief, chapter.train, fits, self)
         return Past(point(belief) if self.predicts == "mean" else belief, belief)
 
     @property
@@ -200,7 +202,8 @@ class Coreset(Strategy):
     Bayes' rule, and what predicts is the posterior after them, too.
 
     ``method``: of both fits. ``points``: kept of a task. ``rule``: ``"random"`` or ``"k-centre"``, which do not look
-    at what was learnt. ``scale``: of the first prior.
+    at what was learnt. ``scale``, ``temperature``, ``strength``: as of `Sequential`; the coresets are learnt by Bayes'
+    rule as it is.
     """
 
     name: ClassVar[str] = "coreset"
@@ -209,14 +212,22 @@ class Coreset(Strategy):
     points: int = 200
     rule: str = "random"
     scale: float = 1.0
+    temperature: float = 1.0
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.bayes()
+
+    def bayes(self) -> Sequential:
+        """How the rest of a task is learnt."""
+        return Sequential(self.method, self.scale, temperature=self.temperature, strength=self.strength)
 
     def learn(self, past: Past, chapter: Chapter, fits: Fits) -> Past:
         """Two fits: on the rest of the task, and from there on all coresets."""
-        prior = past.belief or Gaussian(self.scale)
         before = network_of(past.posterior, fits)
         part, rest = divided(self.rule, self.points, before, chapter, fits)
         kept = past.memory.with_part(part)
-        belief = fits(fits.fresh, rest, self.method, prior)
+        belief = updated(past.belief, rest, fits, self.bayes())
         train = kept.together()
         epochs = fits.epochs * max(1, round(len(rest[1]) / len(train[1])))
         return Past(fits(fits.fresh, train, self.method, belief, epochs=min(epochs, 20 * fits.epochs)), belief, kept)
@@ -311,6 +322,36 @@ def repeated(examples: Examples, count: int) -> Examples:
     x, y = examples
     rows = torch.arange(count) % len(y)
     return inputs.take(x, rows), y[rows]
+
+
+def updated(past: Posterior | None, train: Examples, fits: Fits, by: Sequential) -> Posterior:
+    """What is known after ``train``: the posterior under the past, or under the first prior.
+
+    With a strength s other than 1 it is learnt under p(w)^s and the past's precision is then counted once:
+    Λ = Λ_past + (Λ' − sΛ_past) for the precision Λ' that was found, which adds the curvature of the new data as it is.
+    """
+    if past is None:
+        return fits(fits.fresh, train, by.method, Gaussian(by.scale), by.temperature)
+    if by.strength == 1:
+        return fits(fits.fresh, train, by.method, past, by.temperature)
+    before = _diagonal(past)
+    stronger = past.as_prior().tempered(1 / by.strength)
+    found = fits(network_of(past, fits), train, by.method, stronger, by.temperature)
+    assert isinstance(found, GaussianPosterior)
+    # noise, or a saddle, may have left less than the prior had: such data say nothing of the weight
+    added = (_diagonal(found) - by.strength * before).clamp(min=0)
+    precision = structures.Diagonal(before + added)
+    return GaussianPosterior(found.mean, precision, found.fixed, found.context, found.beside, found.spread)
+
+
+def _diagonal(belief: Posterior) -> Tensor:
+    """The precision of independent weights."""
+    if not isinstance(belief, GaussianPosterior) or not isinstance(belief.precision, structures.Diagonal):
+        raise ValueError(
+            "strength must be 1 unless the posterior is a Gaussian of independent weights, as of ivon or bbb: take "
+            "br.lifelong.Weighted(structure, strength) for Laplace's"
+        )
+    return belief.precision.diagonal
 
 
 def pooled(belief: Posterior) -> Posterior:
