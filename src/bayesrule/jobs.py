@@ -1,7 +1,8 @@
 """Jobs: one function of many questions, in several processes, each answer kept as soon as it is there.
 
 Experiments, sweeps and benchmarks run on this. ``ask`` is a function of a module, known by its name, since it may be
-called in another process.
+called in another process. Where they are computed is said once, around all: in processes of this machine, or by an
+executor of many (`on`).
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -29,6 +31,53 @@ from bayesrule.showing import time_left
 Q = TypeVar("Q")
 Answer = dict[str, Any]  # plain data, as JSON has it
 POLL = 0.2  # seconds between looks at what other processes have done
+
+
+class Pending(Protocol):
+    """A call that was handed in: a `concurrent.futures.Future`, or what is like one."""
+
+    def done(self) -> bool:
+        """Whether there is an answer or an error."""
+
+    def result(self) -> Any:
+        """The answer; the error is raised."""
+
+    def cancel(self) -> object:
+        """It is not wanted any more."""
+
+
+class Executor(Protocol):
+    """Where calls go: a `concurrent.futures.Executor`, ``client.get_executor()`` of Dask, or an executor of submitit."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Pending:
+        """Hand a call in."""
+
+
+_ELSEWHERE: ContextVar[Executor | None] = ContextVar("elsewhere", default=None)
+
+
+@contextmanager
+def on(executor: Executor) -> Iterator[None]:
+    """Within this block, jobs are handed in to this executor, whatever number of processes they ask for.
+
+    Its processes must have this library and the module of ``ask``, and see the files that jobs read. Answers are kept
+    here, one by one as they come, so that what is lost with a machine is at most what it was at.
+
+    >>> from concurrent.futures import ProcessPoolExecutor
+    >>> with ProcessPoolExecutor(1) as pool, on(pool):
+    ...     list(finished(abs, [(-3,), (4,)]))
+    [(0, 3), (1, 4)]
+    """
+    if not callable(getattr(executor, "submit", None)):
+        raise TypeError(
+            f"an executor must have submit(function, *args), which {type(executor).__name__} has not: a "
+            "concurrent.futures.Executor, client.get_executor() of Dask, or an executor of submitit"
+        )
+    token = _ELSEWHERE.set(executor)
+    try:
+        yield
+    finally:
+        _ELSEWHERE.reset(token)
 
 
 def plain(question: Any) -> dict[str, Any]:
@@ -104,6 +153,9 @@ def finished(
     """
     if count is None:
         count = torch.get_num_threads()
+    if (executor := _ELSEWHERE.get()) is not None:
+        yield from _handed_in(executor, ask, calls, count, look)
+        return
     if processes == 1 or len(calls) < 2:
         for index, call in enumerate(calls):
             with threads(count):
@@ -114,13 +166,7 @@ def finished(
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), begin, (count,))
     try:
-        waiting: dict[Future[Any], int] = {pool.submit(_asked, ask, call): index for index, call in enumerate(calls)}
-        while waiting:
-            done, _ = wait(waiting, POLL, FIRST_COMPLETED)
-            if look is not None:
-                look()
-            for future in done:
-                yield waiting.pop(future), future.result()
+        yield from _handed_in(pool, ask, calls, count, look)
     except BrokenProcessPool as error:
         raise ChildProcessError(
             f"one of {processes} processes was ended from outside (out of memory?): use fewer jobs, and go on with "
@@ -132,6 +178,34 @@ def finished(
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _handed_in(
+    executor: Executor, ask: Callable[..., Any], calls: Sequence[tuple[Any, ...]], count: int, look: Any
+) -> Iterator[tuple[int, Any]]:
+    """All calls at once, and each answer when it is there."""
+    waiting: dict[Pending, int] = {}
+    try:
+        for index, call in enumerate(calls):
+            waiting[executor.submit(_asked, ask, call, count)] = index
+        while waiting:
+            done = _done(waiting)
+            if look is not None:
+                look()
+            for pending in done:
+                yield waiting.pop(pending), pending.result()
+    finally:
+        for pending in waiting:
+            pending.cancel()
+
+
+def _done(waiting: Mapping[Pending, int]) -> list[Pending]:
+    """Those that are done by now, or after a while."""
+    if all(isinstance(pending, Future) for pending in waiting):
+        wait(waiting, POLL, FIRST_COMPLETED)  # type: ignore[arg-type]
+    elif not any(pending.done() for pending in waiting):
+        time.sleep(POLL)
+    return [pending for pending in waiting if pending.done()]
 
 
 @contextmanager
@@ -152,9 +226,10 @@ def threads(count: int = 1) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _asked(ask: Callable[..., Any], call: tuple[Any, ...]) -> Any:
+def _asked(ask: Callable[..., Any], call: tuple[Any, ...], count: int) -> Any:
     try:
-        return ask(*call)
+        with threads(count):
+            return ask(*call)
     except Exception as error:
         raise portable(error) from None
 

@@ -13,10 +13,11 @@ from bayesrule.experiments.mean_field import (
     collapse,
     langevin_hmc,
     limit_functional,
+    temperature_cifar,
     temperature_mnist,
 )
 from bayesrule.experiments.penalties import penalty_table
-from bayesrule.experiments.principles import dnn2gp_kernels, leave_one_out
+from bayesrule.experiments.principles import bandit, dnn2gp_kernels, leave_one_out
 from bayesrule.experiments.trials import Outcome
 from bayesrule.experiments.trust import shift_mnist
 
@@ -83,6 +84,14 @@ def of_temperature_mnist(data):
     return [*found, *temperature_mnist.claims_of(curve)]
 
 
+def of_temperature_cifar(data):
+    return temperature_cifar.claims_of(data["curve"])
+
+
+def of_bandit(data):
+    return bandit.claims_of(data["runs"])
+
+
 def of_langevin_hmc(data):
     return langevin_hmc.claims_of(data["problems"])
 
@@ -102,6 +111,8 @@ JUDGED = {
     "langevin-hmc": of_langevin_hmc,
     "limit-functional": of_limit_functional,
     "temperature-mnist": of_temperature_mnist,
+    "temperature-cifar": of_temperature_cifar,
+    "bandit": of_bandit,
     "dnn2gp-kernels": of_kernels,
     "path-derivative": of_path_derivative,
     "kl-weights": of_kl_weights,
