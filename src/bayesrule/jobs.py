@@ -47,7 +47,7 @@ class Pending(Protocol):
 
 
 class Executor(Protocol):
-    """Where calls go: a `concurrent.futures.Executor`, ``client.get_executor()`` of Dask, or an executor of submitit."""
+    """Where calls go: a `concurrent.futures.Executor`, Dask's ``client.get_executor()``, an executor of submitit."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Pending:
         """Hand a call in."""

@@ -22,6 +22,7 @@ from bayesrule.cli import (
     leaderboard,
     lifelong,
     methods,
+    options,
     predict,
     prior,
     reproduce,
@@ -66,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise unknown("verb", given[0], VERBS)
         args = parser().parse_args(given)
         args.command = " ".join(["bayesrule", *given])
-        VERBS[args.verb].run(args)
+        with options.workers(args):
+            VERBS[args.verb].run(args)
     except CAUSED_BY_USERS as error:
         if "--debug" in given:
             raise

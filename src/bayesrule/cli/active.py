@@ -230,8 +230,6 @@ def _plan(args: argparse.Namespace, given: dict[str, Any], pool: Pool, person: b
 
 def _check(args: argparse.Namespace, pool: Pool, plan: Plan, names: Sequence[str], person: bool) -> None:
     """Errors now rather than after hours."""
-    if args.jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
     if not names:
         raise ValueError("--acquire must name at least one acquisition, got none")
     if person and (len(names) > 1 or len(args.seeds) > 1):

@@ -127,7 +127,7 @@ def _methods(args: argparse.Namespace, given: dict[str, Any]) -> dict[str, Metho
 
 def _splits(args: argparse.Namespace, chosen: Sequence[Board]) -> int:
     """How many splits; errors now rather than after hours."""
-    for name, value in (("jobs", args.jobs), ("splits", args.splits), ("epochs", getattr(args, "epochs", None))):
+    for name, value in (("splits", args.splits), ("epochs", getattr(args, "epochs", None))):
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
     if not chosen:

@@ -184,8 +184,6 @@ def _settings(loaded: Loaded, args: argparse.Namespace, given: dict[str, Any]) -
 
 def _check(args: argparse.Namespace, stream: Stream, settings: Settings, methods: Sequence[str]) -> None:
     """Errors now rather than after hours."""
-    if args.jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
     if not methods:
         raise ValueError("--methods must name at least one method, got none")
     for name in ("epochs", "batch_size", "points"):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import csv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -15,7 +17,10 @@ from bayesrule import temperatures
 from bayesrule.data import NAMES, TABLES, Kind
 from bayesrule.data.reading import ending
 from bayesrule.files import FileError
+from bayesrule.jobs import on as elsewhere
 from bayesrule.models import choose_device
+
+CONNECT = 10  # seconds to wait for a cluster's scheduler
 
 
 @dataclass(frozen=True)
@@ -241,8 +246,40 @@ def seeds(parser: argparse.ArgumentParser) -> None:
 
 
 def jobs(parser: argparse.ArgumentParser) -> None:
-    """How many processes."""
+    """How many processes, or the machines of a cluster."""
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes side by side (1)")
+    help = "of a Dask scheduler, such as tcp://host:8786: its workers do the jobs, and must see the same files"
+    parser.add_argument("--cluster", metavar="ADDRESS", help=help)
+
+
+@contextmanager
+def workers(args: argparse.Namespace) -> Iterator[None]:
+    """Jobs are done where the command line says, for verbs that have any."""
+    if getattr(args, "jobs", 1) < 1:
+        raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
+    address = getattr(args, "cluster", None)
+    if address is None:
+        yield
+        return
+    if args.jobs != 1:
+        raise ValueError(
+            f"--jobs {args.jobs} and --cluster exclude each other: a cluster has as many workers as it has"
+        )
+    with _client(address) as client, elsewhere(client.get_executor()):
+        yield
+
+
+def _client(address: str) -> Any:
+    """Dask's client of a scheduler that answers."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError("--cluster needs Dask: pip install 'bayesrule[cluster]'") from error
+    client: Any = Client
+    try:
+        return client(address, timeout=CONNECT)
+    except (OSError, ValueError) as error:
+        raise OSError(f"--cluster {address}: no scheduler answers there within {CONNECT} seconds ({error})") from error
 
 
 def early_stopping(parser: argparse.ArgumentParser) -> None:

@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the verb."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="the experiment; none lists them")
     parser.add_argument("--full", action="store_true", help="on the document's data and at its length")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes side by side (1)")
+    options.jobs(parser)
     options.where_data(parser)
     options.seed(parser)
     options.device(parser)
@@ -79,8 +79,6 @@ def _setting(args: argparse.Namespace, cache: Path) -> Setting:
     """What was asked for on the command line."""
     from bayesrule.experiments import Setting
 
-    if args.jobs < 1:
-        raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
     given = options.given(args)
     device = given.get("device", "cpu")
     choose_device(device)  # an error now if there is none
