@@ -254,10 +254,13 @@ def jobs(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def workers(args: argparse.Namespace) -> Iterator[None]:
-    """Jobs are done where the command line says, for verbs that have any."""
-    if getattr(args, "jobs", 1) < 1:
+    """Jobs are done where the command line says, for verbs that have `jobs`."""
+    if not hasattr(args, "cluster"):
+        yield
+        return
+    if args.jobs < 1:
         raise ValueError(f"--jobs must be at least 1, got {args.jobs}")
-    address = getattr(args, "cluster", None)
+    address = args.cluster
     if address is None:
         yield
         return
