@@ -35,6 +35,11 @@ def images():
     return script("images")
 
 
+@pytest.fixture
+def samplers():
+    return script("samplers")
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_tables_are_as_the_stored_results_have_them(results, page):
     if results.pending(page):
@@ -114,6 +119,19 @@ def test_a_row_of_an_image_table_trains(images):
     assert 0 < found["ece_null"] < 0.2
     shown = images.summary(row, [found])
     assert shown["ece_null"] == pytest.approx(found["ece_null"], abs=1e-5)
+
+
+def test_settings_of_samplers_are_tried_at_one_cost_and_only_a_clear_gain_is_taken(samplers):
+    """One thing changed at a time, the same gradients to a step between draws, and the rule on made-up gains."""
+    base = samplers.SETTINGS[samplers.AS_IT_IS]
+    for name, (method, head) in samplers.SETTINGS.items():
+        assert abs(samplers.gradients(method) - samplers.gradients(base.method)) <= method.draws
+        changed = {key for key, value in vars(method).items() if value != getattr(base.method, key)} - {"thin"}
+        assert len(changed) + (head != base.head) == (name != samplers.AS_IT_IS)
+    nothing = {samplers.AS_IT_IS: [0.0] * 4}
+    assert samplers.chosen(nothing | {"clear": [0.1, 0.2, 0.1, 0.2], "less": [0.1] * 4}) == "clear"
+    assert samplers.chosen(nothing | {"noise": [0.9, -0.5, -0.4, 0.2]}) == samplers.AS_IT_IS
+    assert samplers.chosen(nothing | {"worse": [-0.1] * 4}) == samplers.AS_IT_IS
 
 
 def test_a_file_of_results_names_the_commit_of_the_code_that_ran():
