@@ -224,7 +224,7 @@ def more_file(name: str) -> Path:
 def settings(args: argparse.Namespace) -> Table:
     """Log-likelihoods of held-out training rows, gains over the method as it is, and which setting is taken."""
     asked = [Choice(name, setting, tenth) for tenth in TENTHS for setting in SETTINGS for name in SETS]
-    answers = jobs.run(tried, asked, cache=args.cache, tell=print, key=Choice.key)
+    answers = jobs.run(tried, asked, processes=args.jobs, cache=args.cache, tell=print, key=Choice.key)
     found: Table = {"method": repr(METHOD), "head": HEAD, "tenths": list(TENTHS), "rule": chosen.__doc__}
     runs = {question: answer for question, answer in zip(asked, answers, strict=True)}
     base = [runs[Choice(name, AS_IT_IS, tenth)]["standardised"] for name in SETS for tenth in TENTHS]
@@ -265,7 +265,7 @@ def uci(args: argparse.Namespace) -> Table:
     """All standard splits."""
     names = args.sets.split(",") if args.sets else list(SETS)
     asked = [Split(name, split, args.head) for name in names for split in range(min(SETS[name], args.splits))]
-    answers = jobs.run(sampled, asked, cache=args.cache, tell=print, key=Split.key)
+    answers = jobs.run(sampled, asked, processes=args.jobs, cache=args.cache, tell=print, key=Split.key)
     return summary(asked, answers, "log-likelihood", 1.0)
 
 
@@ -273,7 +273,7 @@ def beside(args: argparse.Namespace) -> Table:
     """Both libraries, split by split."""
     names = args.sets.split(",") if args.sets else list(SETS)
     asked = [Split(name, split, args.head) for name in names for split in range(min(SETS[name], args.splits))]
-    answers = jobs.run(sampled_by_both, asked, cache=args.cache, tell=print, key=Split.key_of_both)
+    answers = jobs.run(sampled_by_both, asked, processes=args.jobs, cache=args.cache, tell=print, key=Split.key_of_both)
     found: Table = {}
     for library in ("bayesrule", "bde"):
         own = summary(asked, [answer[library] for answer in answers], "log-likelihood", 1.0)
@@ -285,7 +285,7 @@ def more(args: argparse.Namespace) -> Table:
     """Five random splits of each set."""
     names = args.sets.split(",") if args.sets else list(MORE)
     asked = [Split(name, split, args.head) for name in names for split in range(min(MORE[name], args.splits))]
-    answers = jobs.run(sampled_at_random, asked, cache=args.cache, tell=print, key=Split.key_of_more)
+    answers = jobs.run(sampled_at_random, asked, processes=args.jobs, cache=args.cache, tell=print, key=Split.key_of_more)
     return summary(asked, answers, "standardised", -1.0)
 
 
@@ -419,6 +419,7 @@ def main() -> None:
     parser.add_argument("--sets", help="of 'uci', 'more' or 'beside', with commas; all without")
     parser.add_argument("--head", choices=HEADS, default=HEAD, help="what networks tell of the noise")
     parser.add_argument("--splits", type=int, default=20, help="of each set, at most")
+    parser.add_argument("--jobs", type=int, default=1, help="fits side by side, each on one thread")
     args = parser.parse_args()
     torch.set_num_threads(1)
     found = tables[args.table](args)
@@ -431,6 +432,8 @@ def main() -> None:
         command += f" --head {args.head}"
     if args.splits < 20:
         command += f" --splits {args.splits}"
+    if args.jobs > 1:
+        command += f" --jobs {args.jobs}"
     result = provenance(command, seed=0) | {"threads": 1, "results": found}
     write_atomically(args.out / f"samplers-{args.table}.json", json.dumps(result, indent=1))
     print(json.dumps(found, indent=1))
