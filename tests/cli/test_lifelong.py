@@ -86,6 +86,25 @@ def test_a_table_by_a_column(bayesrule, monthly, as_json):
     assert "holds runs with another content of the table" in err
 
 
+def test_a_rule_chooses_what_is_kept_and_is_part_of_the_directory(bayesrule, tmp_path):
+    assert bayesrule(*QUICK, "--rule", "k-centre", "--out", "life")[0] == 0
+    cell = json.loads((tmp_path / "life" / "replay-0" / "result.json").read_text())
+    assert cell["strategy"]["rule"] == "k-centre"
+    code, _, err = bayesrule(*QUICK, "--rule", "random", "--out", "life")
+    assert code == 2
+    assert "holds runs with rule 'k-centre', not 'random'" in err
+
+
+def test_blocks_take_the_place_of_tasks_that_are_not_told(bayesrule, tmp_path):
+    line = (*QUICK[:-1], "ewc", "--no-boundaries", "--block", "150", "--out", "life")
+    code, out, err = bayesrule(*line)
+    assert code == 0, err
+    assert "epistemic" in out
+    folder = tmp_path / "life" / "ewc-0"
+    assert len(list(folder.glob("task-*"))) == 3  # of 400 examples: 150, 150 and 100
+    assert json.loads((folder / "result.json").read_text())["tasks"] == ["stretch 1", "stretch 2"]
+
+
 def test_no_stream_lists_them(bayesrule):
     code, out, _ = bayesrule("lifelong")
     assert code == 0
@@ -103,6 +122,10 @@ BAD = {
     "lifelong seq-digits --methods generative": "generative is for streams with one head for all tasks",
     "lifelong TABLE --target size --kind reals --by month --methods generative": "generative is for classes",
     "lifelong toy --methods replay --points 999": "--points must be at most the 200 training examples",
+    "lifelong toy --methods replay --rule relevence": "unknown --rule 'relevence': did you mean 'relevance'",
+    "lifelong toy --methods ewc --rule random": "--rule is for methods that choose what they keep",
+    "lifelong toy --block 50": "--block is for --no-boundaries",
+    "lifelong toy --no-boundaries --methods ewc --block 0": "--block must be at least 1, got 0",
     "lifelong toy --epochs 0": "--epochs must be at least 1, got 0",
     "lifelong toy --tasks 0": "tasks must be at least 1",
     "lifelong seq-digits --tasks 9": "tasks must be from 1 to 5",

@@ -20,16 +20,11 @@ def short(monkeypatch):
     monkeypatch.setattr(toy_lifelong, "GRID", 12)
     monkeypatch.setattr(more_accurate_posterior, "DRAWS", 4)
     monkeypatch.setattr(fromp_against_ewc, "SEEDS", 2)
-    monkeypatch.setattr(fromp_against_ewc, "GRID", {"ewc": (1.0,), "fromp": (0.05,)})
-    quick = fromp_against_ewc.Scale(
-        "digits",
-        2,
-        2,
-        64,
-        1e-2,
-        dict.fromkeys(fromp_against_ewc.STREAMS, (16, 16)),
-        dict.fromkeys(fromp_against_ewc.STREAMS, 10),
-    )
+    monkeypatch.setattr(fromp_against_ewc, "FACTORS", (1.0,))
+    monkeypatch.setattr(fromp_against_ewc, "LONGEST", 0)
+    both = fromp_against_ewc.STREAMS
+    own = dict.fromkeys(both, fromp_against_ewc._at(1e-2, 10))
+    quick = fromp_against_ewc.Scale("digits", 2, 2, 64, dict.fromkeys(both, (16, 16)), own)
     monkeypatch.setattr(fromp_against_ewc, "QUICK", quick)
 
 

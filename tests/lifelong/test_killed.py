@@ -57,8 +57,11 @@ def kill_when(path, process):
     assert path.exists()
 
 
+NAMES = ("finetune", "ewc", "replay", "fromp", "vcl", "vcl-coreset", "vogn", "generative", "frcl", "si")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["finetune", "ewc", "replay", "fromp", "vcl-coreset", "generative", "frcl", "si"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_process_that_was_killed_twice_goes_on_to_the_bit(name, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert call(name, whole).wait() == 0

@@ -1,6 +1,7 @@
 """Runs: the numbers, resuming to the bit, and what is refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -38,12 +39,22 @@ def test_the_last_task_is_judged_as_evaluate_does(tmp_path):
     assert result.nll[2][1] == pytest.approx(scores["nll"])
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("ewc", "vcl-coreset", "replay", "ivon")]
+RESUMED = {
+    "kfac-laplace": small("kfac-laplace"),
+    "si": small("si"),
+    "fromp that looks at one task a step": replace(small("fromp"), sets=1),
+    "a past that counts five times": replace(small("ivon"), strength=5.0),
+}
+LONG = ("ewc", "vcl", "vcl-coreset", "replay", "ivon", "vogn", "joint", "memory-only", "fromp", "ewc-functions")
+RESUMED_SLOWLY = {name: small(name) for name in LONG} | {
+    "coresets and a past that counts three times": replace(small("vcl-coreset"), strength=3.0, temperature=0.1)
+}
+CASES = [pytest.param(strategy, id=name) for name, strategy in RESUMED.items()]
+CASES += [pytest.param(strategy, id=name, marks=pytest.mark.slow) for name, strategy in RESUMED_SLOWLY.items()]
 
 
-@pytest.mark.parametrize("name", ["kfac-laplace", "fromp", "si", *SLOW])
-def test_a_run_that_was_killed_goes_on_to_the_bit(name, tmp_path, monkeypatch):
-    strategy = small(name)
+@pytest.mark.parametrize("strategy", CASES)
+def test_a_run_that_was_killed_goes_on_to_the_bit(strategy, tmp_path, monkeypatch):
     settings = SETTINGS | {"epochs": 40}
     whole = lifelong.run(STREAM, strategy, **settings)
 
@@ -126,7 +137,7 @@ TROUBLE = {
     "test inputs of another shape": (narrow_test, "inputs of one shape, but test of 'stretch 2'"),
     "labels that were not announced": (other_labels, "test of 'stretch 2' has the label 2, but the stream announced"),
     "fewer examples than are kept": (short, "from 1 to all 4 examples of a task, not 6"),
-    "the stream ends early": (gone, "announced 2 tasks, but number 2 cannot be had .StopIteration: no more months"),
+    "the stream ends early": (gone, "task 2 of 2 of odd cannot be had .StopIteration: no more months"),
 }
 
 
@@ -142,6 +153,78 @@ def test_what_is_wrong_with_a_task_is_said_and_finished_tasks_are_kept(change, m
         return
     mended = lifelong.run(odd(lambda chapter: chapter), strategy, out=tmp_path, **SETTINGS)  # goes on from there
     assert timeless(mended) == timeless(lifelong.run(odd(lambda chapter: chapter), strategy, **SETTINGS))
+
+
+def triples(count=3):
+    return [(chapter.name, chapter.train, chapter.test) for chapter in STREAM.first(count)]
+
+
+def test_a_generator_is_learnt_as_a_list_is():
+    listed = lifelong.run(triples(), "finetune", **SETTINGS)
+    told = []
+    read = lifelong.run(iter(triples()), "finetune", tell=told.append, **SETTINGS)
+    assert read.accuracy == listed.accuracy
+    assert told[2].startswith("task 3, stretch 3")
+
+
+def test_a_generator_that_fails_midway_costs_no_task_that_was_learnt(tmp_path):
+    def tasks():
+        yield from triples(2)
+        raise OSError("the disk is gone")
+
+    with pytest.raises(ValueError, match=r"task 3 of stream cannot be had .OSError: the disk is gone"):
+        lifelong.run(tasks(), "finetune", out=tmp_path, **SETTINGS)
+    kept = json.loads((tmp_path / "result.json").read_text())
+    assert kept["tasks"] == ["stretch 1", "stretch 2"]
+    assert not kept["finished"]
+    mended = lifelong.run(iter(triples()), "finetune", out=tmp_path, **SETTINGS)
+    assert timeless(mended) == timeless(lifelong.run(iter(triples()), "finetune", **SETTINGS))
+
+
+def test_a_list_whose_second_task_has_another_shape_keeps_the_first(tmp_path):
+    (name, train, test), (other, (x, y), _) = triples(2)
+    with pytest.raises(ValueError, match="inputs of one shape, but train of 'stretch 2'"):
+        lifelong.run([(name, train, test), (other, (x[:, :1], y), (x[:, :1], y))], out=tmp_path, **SETTINGS)
+    assert json.loads((tmp_path / "result.json").read_text())["tasks"] == ["stretch 1"]
+
+
+def test_later_classes_of_a_generator_have_to_be_announced():
+    def tasks():
+        for k, (name, (x, y), test) in enumerate(triples(2)):
+            yield name, (x, y + k), test
+
+    with pytest.raises(ValueError, match=r"has the label 2, but .* classes 0 to 1: .*streams.of\(tasks, classes=3\)"):
+        lifelong.run(tasks(), "finetune", **SETTINGS)
+    assert lifelong.run(lifelong.streams.of(tasks(), classes=3), "finetune", **SETTINGS).finished
+
+
+def test_heads_of_ones_own_tasks():
+    stream = lifelong.streams.of(triples(), heads="many")
+    assert lifelong.run(stream, "ewc", **SETTINGS).finished
+    with pytest.raises(ValueError, match="must say how many tasks it has, since each has a head"):
+        lifelong.run(lifelong.streams.of(iter(triples()), heads="many"), "ewc", **SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["ewc", pytest.param("kfac-laplace", marks=pytest.mark.slow), "ivon"])
+def test_without_boundaries_it_does_not_matter_where_the_tasks_are_cut(name):
+    x, y = (torch.cat(parts) for parts in zip(*(chapter.train for chapter in STREAM), strict=True))
+    test = STREAM[0].test
+    last = []
+    for cuts in ((40, 40, 40), (10, 60, 50), (120,)):
+        parts = zip(x.split(cuts), y.split(cuts), strict=True)
+        tasks = [(f"part {k}", part, test) for k, part in enumerate(parts)]
+        stream = br.lifelong.Stream("quiet", len(tasks), lifelong.streams.of(tasks).make, 2, boundaries=False, block=50)
+        last.append(lifelong.run(stream, small(name), **SETTINGS))
+    assert [row[0] for row in (r.nll[-1] for r in last)] == [last[0].nll[-1][0]] * 3
+    told = lifelong.run(lifelong.streams.of([("all", (x, y), test)]), small(name), **SETTINGS)
+    assert told.nll[-1][0] != last[0].nll[-1][0]  # blocks of 50, 50 and 20 are something else
+
+
+def test_before_the_first_block_is_full_the_network_knows_nothing():
+    stream = br.lifelong.Stream("quiet", 2, STREAM.make, 2, boundaries=False, block=60)
+    result = lifelong.run(stream, "finetune", **SETTINGS)
+    assert result.bytes[0] == 0
+    assert result.accuracy[0][1] == result.first[1]
 
 
 def test_a_stream_that_does_not_tell_its_tasks():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import bayesrule as br
+from bayesrule import lifelong
 from bayesrule.lifelong import streams
 
 DIGITS = br.data.load_set("digits")
@@ -76,7 +77,6 @@ X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
 WRONG = {
     "no task": ([], "at least one task"),
     "no triple": ([(X, Y)], "must be .name, train, test."),
-    "other shapes": ([("a", (X, Y), (X, Y)), ("b", (X[:, :1], Y), (X[:, :1], Y))], "inputs of one shape.*'b'"),
     "other lengths": ([("a", (X, Y[:3]), (X, Y))], "task 0 .a.: X and y"),
 }
 
@@ -85,6 +85,62 @@ WRONG = {
 def test_what_is_no_stream_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
         streams.of(given)
+
+
+def test_a_task_is_read_when_its_turn_comes_and_once():
+    read = []
+
+    def tasks():
+        for k in range(3):
+            read.append(k)
+            yield f"day {k}", (X + k, Y), (X + k, Y)
+
+    stream = streams.of(tasks())
+    assert read == [0]
+    assert stream[1].name == "day 1"
+    assert read == [0, 1]
+    assert [chapter.name for chapter in stream] == ["day 0", "day 1", "day 2"]
+    assert read == [0, 1, 2]
+    with pytest.raises(streams.End, match="there are 3 tasks"):
+        stream[3]
+    with pytest.raises(TypeError, match="nobody knows how many tasks stream has"):
+        len(stream)
+
+
+def test_what_a_generator_has_raised_is_no_end():
+    def tasks():
+        yield "one", (X, Y), (X, Y)
+        raise RuntimeError("no more months")
+
+    stream = streams.of(tasks())
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no more months"):
+            stream[1]
+
+
+def test_classes_of_a_list_are_those_of_all_its_tasks_and_of_a_generator_as_announced():
+    tasks = [("a", (X, Y), (X, Y)), ("b", (X, Y + 2), (X, Y + 2))]
+    assert streams.of(tasks).classes == 4
+    assert streams.of(iter(tasks)).classes == 2
+    assert streams.of(iter(tasks), classes=4).classes == 4
+
+
+def test_a_head_for_each_task_of_ones_own():
+    tasks = [("a", (X, Y), (X, Y)), ("b", (X, Y), (X, Y))]
+    stream = streams.of(tasks, heads="many", boundaries=False)
+    assert (stream.heads, stream.boundaries, stream.classes) == ("many", False, 2)
+    (x, task), _ = stream[1].train
+    assert torch.equal(x, X)
+    assert task.tolist() == [1] * 4
+    with pytest.raises(ValueError, match="heads must be 'one' or 'many', not 'two'"):
+        streams.of(tasks, heads="two")
+    with pytest.raises(TypeError, match="X must be one array or tensor where each task has a head, got tuple"):
+        streams.of([("a", ((X, X), Y), ((X, X), Y))], heads="many")
+
+
+def test_a_block_has_an_example():
+    with pytest.raises(ValueError, match="block must be at least 1 example, not 0"):
+        lifelong.Stream("s", 1, lambda index: None, 2, block=0)
 
 
 def test_a_task_that_is_not_there():

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,12 @@ from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.data import fingerprint, inputs
 from bayesrule.data.reading import stem
 from bayesrule.files import write_atomically
-from bayesrule.lifelong import Functions, Generative, Result, Stream, memory, streams, tables
+from bayesrule.lifelong import Functions, Generative, Result, Strategy, Stream, memory, streams, tables
 from bayesrule.lifelong import run as learn
-from bayesrule.lifelong.benchmarks import BENCHMARKS, Loaded, Settings, keeps_points, load, strategy
+from bayesrule.lifelong.benchmarks import BENCHMARKS, Loaded, Settings, chooses_points, keeps_points, load, strategy
 from bayesrule.lifelong.running import check_fitting
 from bayesrule.locks import held
+from bayesrule.naming import unknown
 from bayesrule.report import provenance
 
 EPILOG = """examples:
@@ -65,6 +68,7 @@ class Cell:
     settings: Settings
     method: str
     seed: int
+    rule: str | None = None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +78,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="networks, epochs and memory of the literature")
     parser.add_argument("--tasks", type=int, metavar="K", help="the first so many tasks of the stream")
     parser.add_argument("--points", type=int, metavar="M", help="examples a task that methods with a memory keep")
+    rules = ", ".join(memory.RULES)
+    parser.add_argument("--rule", metavar="NAME", help=f"how these are chosen: {rules} (each method's own)")
     options.seeds(parser)
+    parser.add_argument("--block", type=int, metavar="N", help="examples learnt at a time with --no-boundaries")
     parser.add_argument("--no-boundaries", action="store_true", help="methods are not told where a task ends")
     options.jobs(parser)
     options.about_output(parser, "where the result goes (results/lifelong-STREAM)")
@@ -98,8 +105,8 @@ def run(args: argparse.Namespace) -> None:
     folder = Path(args.out or f"results/lifelong-{name}{'-full' if args.full else ''}")
     folder.mkdir(parents=True, exist_ok=True)
     with held(folder):
-        claim(folder, {**asdict(source), **asdict(settings)})
-        cells = [Cell(source, settings, method, seed) for method in methods for seed in args.seeds]
+        claim(folder, {**asdict(source), **asdict(settings), "rule": args.rule})
+        cells = [Cell(source, settings, method, seed, args.rule) for method in methods for seed in args.seeds]
         answers = jobs.run(ask, cells, (str(folder), data_dir), args.jobs, folder / "cells", say, key=_key, say=_told)
         _publish(args, folder, loaded.stream, settings, cells, answers, notes, columns)
 
@@ -114,16 +121,21 @@ def ask(cell: Cell, folder: str, data_dir: str | None) -> dict[str, Any]:
         say(f"{cell.method}, seed {cell.seed}: {line}")
 
     result = learn(
-        loaded.stream,
-        strategy(cell.method, settings.points, cell.source.data),
+        replace(loaded.stream, block=settings.block),
+        _strategy(cell),
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         hidden=settings.hidden,
         seed=cell.seed,
         out=_place(Path(folder), cell),
         tell=tell,
+        progress=sys.stderr.isatty() and parent_process() is None,  # one bar at a time
     )
     return result.to_json()
+
+
+def _strategy(cell: Cell) -> Strategy:
+    return strategy(cell.method, cell.settings.points, cell.source.data, cell.rule)
 
 
 @lru_cache(maxsize=1)
@@ -179,16 +191,25 @@ def _settings(loaded: Loaded, args: argparse.Namespace, given: dict[str, Any]) -
     for name in ("epochs", "batch_size", "hidden"):
         if name in given:
             settings = replace(settings, **{name: given[name]})
-    return settings if args.points is None else replace(settings, points=args.points)
+    for name in ("points", "block"):
+        if (value := getattr(args, name)) is not None:
+            settings = replace(settings, **{name: value})
+    return settings
 
 
 def _check(args: argparse.Namespace, stream: Stream, settings: Settings, methods: Sequence[str]) -> None:
     """Errors now rather than after hours."""
     if not methods:
         raise ValueError("--methods must name at least one method, got none")
-    for name in ("epochs", "batch_size", "points"):
+    if args.block is not None and not args.no_boundaries:
+        raise ValueError("--block is for --no-boundaries: where tasks are told, each is learnt as a whole")
+    for name in ("epochs", "batch_size", "points", "block"):
         if (value := getattr(settings, name)) < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+    if args.rule is not None and args.rule not in memory.RULES:
+        raise unknown("--rule", args.rule, memory.RULES)
+    if args.rule is not None and not any(chooses_points(strategy(name, settings.points)) for name in methods):
+        raise ValueError("--rule is for methods that choose what they keep, such as replay and fromp: leave it out")
     rows = len(stream[0].train[1])
     for name in methods:
         found = strategy(name, settings.points)
@@ -234,7 +255,8 @@ def _publish(
         if path.is_file():
             labels = columns or _numbered(stream)
             parts = memory.read(path)
-            kept.append(report.kept_pictures(method, runs[method][0].tasks, parts, stream.image_shape, labels))
+            about_pictures = (stream.image_shape, labels, stream.orders)
+            kept.append(report.kept_pictures(method, runs[method][0].tasks, parts, *about_pictures))
     lives = report.Lives(title, summary, runs, facts, notes, kept)
     table = report.lines(lives)
     plain = {
@@ -278,7 +300,7 @@ def _place(folder: Path, cell: Cell) -> Path:
 
 
 def _key(cell: Cell) -> dict[str, Any]:
-    return asdict(cell) | {"strategy": strategy(cell.method, cell.settings.points, cell.source.data)}
+    return asdict(cell) | {"strategy": _strategy(cell)}
 
 
 def _told(cell: Cell, answer: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ class Fits:
     the same as one that was not.
 
     ``fresh``: the network before the first task. ``examples``: of the task. ``folder``: of the task; None: nothing is
-    kept.
+    kept. ``progress``: whether to show how far a fit is.
     """
 
     fresh: nn.Module
@@ -40,6 +40,7 @@ class Fits:
     seed: int
     examples: int
     folder: Path | None = None
+    progress: bool = False
     count: int = 0
 
     def __call__(
@@ -60,7 +61,7 @@ class Fits:
             options["temperature"] = 1.0 if temperature is None else temperature
         options |= {"method": method, "seed": mixed(self.seed, 0, self.count), "val": 0}
         folder = None if self.folder is None else Folder(self.folder / f"fit-{self.count}", INTERVAL)
-        return fit_or_resume(folder, model, train, **options)
+        return fit_or_resume(folder, model, train, progress=self.progress, **options)
 
     def generator(self) -> torch.Generator:
         """For choices of the strategy itself, such as which examples to keep."""

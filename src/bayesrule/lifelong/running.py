@@ -17,17 +17,20 @@ from bayesrule.data import inputs
 from bayesrule.evaluate import judged
 from bayesrule.lifelong import streams
 from bayesrule.lifelong.base import Past, Strategy
+from bayesrule.lifelong.blocks import Blocks, Part
 from bayesrule.lifelong.fits import Fits
 from bayesrule.lifelong.memory import Memory
 from bayesrule.lifelong.scores import Result
 from bayesrule.lifelong.strategies import chosen
-from bayesrule.lifelong.streams import Chapter, Examples, Stream
+from bayesrule.lifelong.streams import Chapter, End, Examples, Stream
 from bayesrule.likelihoods import Likelihood
 from bayesrule.locks import held
 from bayesrule.modules import outputs_of
 from bayesrule.naming import to_spec
-from bayesrule.posteriors import Context, Particles
+from bayesrule.posteriors import Context, Particles, Posterior
 from bayesrule.seeds import mixed, untouched
+
+KEPT = "what was learnt before is kept where the run has a directory, out="
 
 
 def run(
@@ -43,11 +46,13 @@ def run(
     samples: int = 16,
     out: str | Path | None = None,
     tell: Callable[[str], object] | None = None,
+    progress: bool = False,
 ) -> Result:
     """Learn the tasks of a stream one after another, and judge what is known of each after every one of them.
 
     Args:
-        stream: a `Stream`, or any iterable of ``(name, train, test)``.
+        stream: a `Stream`, or any iterable of ``(name, train, test)``, each read when those before it are learnt; see
+            `br.lifelong.streams.of` for one with many heads or later classes.
         method: the name of a strategy (`br.lifelong.strategies`) or an object such as
             ``br.lifelong.Functions(points=40)``.
         model: the network before the first task, ``model(x)``, or ``model(x, task)`` of a stream with many heads; None:
@@ -58,6 +63,7 @@ def run(
         out: a directory that keeps every fit and the result after each task: the same call with it goes on where it
             was cut short, and gives the same to the bit.
         tell: called with a line after each task.
+        progress: show how far each fit is, and the time that it will still take.
 
     >>> result = run(streams.toy(tasks=2), "finetune", epochs=2)
     >>> len(result.accuracy), result.tasks
@@ -67,11 +73,20 @@ def run(
     check_fitting(strategy, stream)
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1, not {epochs}")
-    first = stream[0]
+    first = _made(stream, [])
     fresh = _network(stream, first, hidden, seed) if model is None else modules.twin(model)
     folder = None if out is None else Path(out)
     life = _Life(
-        stream, strategy, fresh, _likelihood(likelihood, fresh, first), epochs, batch_size, seed, samples, folder
+        stream,
+        strategy,
+        fresh,
+        _likelihood(likelihood, fresh, first),
+        epochs,
+        batch_size,
+        seed,
+        samples,
+        folder,
+        progress,
     )
     if folder is None:
         return life.learn(tell)
@@ -93,38 +108,67 @@ class _Life:
     seed: int
     samples: int
     folder: Path | None
+    progress: bool
 
     def learn(self, tell: Callable[[str], object] | None) -> Result:
         """Task after task; those whose fits and judgement the folder holds are read."""
         result = self._beginning()
         known = _stored(self.folder, result)
-        past, chapters = Past(), list[Chapter]()
-        for index in range(self.stream.count):
-            chapter = _made(self.stream, index, chapters)
+        past, chapters, blocks = Past(), list[Chapter](), Blocks(self.stream)
+        chapter, trouble = self._read([])
+        while chapter is not None:
             chapters.append(chapter)
-            fits = self._fits(index, chapter)
             began = time.process_time()  # of the processor: ratios of it say something on a busy machine, too
-            past = self.strategy.learn(past, chapter, fits)
+            past = self._learnt(past, blocks.after(chapter))
             seconds = time.process_time() - began
-            if known is not None and index < len(known.accuracy):  # judged before the run was cut short
-                result = _prefix(known, index + 1)
-                continue
-            self._judge(result, past, chapters)
-            result.seconds.append(seconds)
-            _store(self.folder, result)
-            if tell is not None:
-                name = f"task {index + 1}/{self.stream.count}, {chapter.name}"
-                tell(f"{name}: average {result.average:.4f}, {seconds:.1f} s of processor")
+            following, trouble = self._read(chapters)
+            if following is None and trouble is None:
+                past = self._learnt(past, blocks.rest())
+            if known is not None and len(chapters) <= len(known.accuracy):  # judged before the run was cut short
+                result = _prefix(known, len(chapters))
+            else:
+                self._judge(result, past, chapters, following)
+                result.seconds.append(seconds)
+                _store(self.folder, result)
+                if tell is not None:
+                    tell(f"{self._place(chapters)}: average {result.average:.4f}, {seconds:.1f} s of processor")
+            chapter = following
+        if trouble is not None:
+            raise trouble
+        return self._finished(result, past)
+
+    def _finished(self, result: Result, past: Past) -> Result:
         result = Result(**{**result.__dict__, "finished": True})
         if self.folder is not None and past.memory.parts:
             past.memory.save(self.folder / "memory.safetensors")
         _store(self.folder, result)
         return result
 
+    def _learnt(self, past: Past, parts: list[Part]) -> Past:
+        """What is known after some more tasks, or blocks of examples."""
+        for index, part in parts:
+            past = self.strategy.learn(past, part, self._fits(index, part))
+        return past
+
+    def _read(self, before: list[Chapter]) -> tuple[Chapter | None, Exception | None]:
+        """The next task if there is one, and what is wrong with it, which is said once what came before is stored."""
+        try:
+            return _made(self.stream, before), None
+        except End:
+            return None, None
+        except (ValueError, TypeError) as error:
+            return None, error
+
+    def _place(self, chapters: list[Chapter]) -> str:
+        of = "" if self.stream.count is None else f"/{self.stream.count}"
+        return f"task {len(chapters)}{of}, {chapters[-1].name}"
+
     def _beginning(self) -> Result:
         """The result before the first task."""
         settings: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size, "samples": self.samples}
         settings |= {"tasks": self.stream.count, "network": modules.signature(self.fresh)}
+        if not self.stream.boundaries:
+            settings["block"] = self.stream.block
         # as it comes back from a file, where tuples are lists
         about = json.loads(json.dumps(to_spec(self.strategy) | {"settings": settings}))
         return Result(self.stream.name, about, self.seed)
@@ -132,20 +176,31 @@ class _Life:
     def _fits(self, index: int, chapter: Chapter) -> Fits:
         folder = None if self.folder is None else self.folder / f"task-{index + 1:02}"
         seed, examples = mixed(self.seed, index), len(chapter.train[1])
-        return Fits(self.fresh, self.likelihood, self.epochs, self.batch_size, seed, examples, folder)
+        return Fits(self.fresh, self.likelihood, self.epochs, self.batch_size, seed, examples, folder, self.progress)
 
-    def _judge(self, result: Result, past: Past, chapters: list[Chapter]) -> None:
+    def _judge(self, result: Result, past: Past, chapters: list[Chapter], following: Chapter | None) -> None:
         """One row more: all tasks so far, and the next before it is learnt."""
-        assert past.posterior is not None
         if not result.first:
             result.first.append(0.0)  # of the first task, which nothing comes before
-        following = _following(self.stream, len(chapters), chapters)
-        rows = [judged(past.posterior, test, self.samples) for test in [*(c.test for c in chapters), *following]]
+        tests = [chapter.test for chapter in chapters]
+        if following is not None:
+            tests.append(following.test)
+            result.first.append(judged(self._untaught(following.test), following.test, 1)["accuracy"])
+        posterior = past.posterior
+        if posterior is None:  # a block may be longer than the first task
+            posterior = self._untaught(tests[0])
+        rows = [judged(posterior, test, self.samples) for test in tests]
         result.tasks.append(chapters[-1].name)
         for name in ("accuracy", "nll", "ece", "unsure"):
             getattr(result, name).append([row[name] for row in rows])
-        result.first.extend(_right(self.fresh, test, self.likelihood) for test in following)
         result.bytes.append(held_bytes(past))
+
+    def _untaught(self, test: Examples) -> Posterior:
+        """The network before the first task."""
+        likelihood = self.likelihood.matched(
+            outputs_of(self.fresh, test[0]), test[1]
+        )  # noise has no value before a fit
+        return Particles.of([self.fresh], Context(self.fresh, likelihood))
 
 
 def _network(stream: Stream, first: Chapter, hidden: tuple[int, ...], seed: int) -> nn.Module:
@@ -159,6 +214,10 @@ def _network(stream: Stream, first: Chapter, hidden: tuple[int, ...], seed: int)
         if stream.heads == "one":
             return models.mlp(width, outputs, hidden)
         body = nn.Sequential(models.mlp(width, hidden[-1], hidden[:-1]), nn.ReLU())
+        if stream.count is None:
+            raise ValueError(
+                f"{stream.name} must say how many tasks it has, since each has a head: give a list of tasks, or a model"
+            )
         return models.MultiHead(body, hidden[-1], stream.count, outputs)
 
 
@@ -177,34 +236,29 @@ def check_fitting(strategy: Strategy, stream: Stream) -> None:
     if strategy.needs_boundaries and not stream.boundaries:
         raise ValueError(
             f"{stream.name} does not tell where a task ends, which {strategy.name} has to know: take 'finetune', "
-            "'vcl', 'ivon', 'vogn' or 'si'"
+            "'ewc', 'kfac-laplace', 'vcl', 'ivon', 'vogn' or 'si'"
         )
     if strategy.heads not in (None, stream.heads):
         wanted = "one head for all tasks" if strategy.heads == "one" else "a head for each task"
         raise ValueError(f"{strategy.name} is for streams with {wanted}, which {stream.name} is not")
 
 
-def _made(stream: Stream, index: int, before: list[Chapter]) -> Chapter:
-    """A task of the stream, if there is one and it is like those before it."""
+def _made(stream: Stream, before: list[Chapter]) -> Chapter:
+    """The next task of the stream, if it is like those before it; `End` if there is none."""
+    index = len(before)
+    if index == stream.count:
+        raise End
     try:
         chapter = stream[index]
+    except End:
+        raise
     except Exception as error:
+        announced = "" if stream.count is None else f" of {stream.count}"
         raise ValueError(
-            f"{stream.name} announced {stream.count} tasks, but number {index + 1} cannot be had "
-            f"({type(error).__name__}: {error}); what was learnt before is kept"
+            f"task {index + 1}{announced} of {stream.name} cannot be had ({type(error).__name__}: {error}); {KEPT}"
         ) from error
     _check(chapter, before, stream)
     return chapter
-
-
-def _following(stream: Stream, index: int, before: list[Chapter]) -> list[Examples]:
-    """The test examples of the next task; none if it is wrong, which is said when its turn comes."""
-    if index == stream.count:
-        return []
-    try:
-        return [_made(stream, index, before).test]
-    except ValueError:
-        return []
 
 
 def _check(chapter: Chapter, before: list[Chapter], stream: Stream) -> None:
@@ -214,24 +268,19 @@ def _check(chapter: Chapter, before: list[Chapter], stream: Stream) -> None:
         if (found := _shapes(examples)) != first:
             raise ValueError(
                 f"all tasks of a stream must have inputs of one shape, but {part} of {chapter.name!r} has {found} and "
-                f"the first task {first}; what was learnt before is kept"
+                f"the first task {first}; {KEPT}"
             )
     for part, (_, y) in (("train", chapter.train), ("test", chapter.test)):
         if stream.classes and not y.is_floating_point() and len(y) and int(y.max()) >= stream.classes:
             raise ValueError(
                 f"{part} of {chapter.name!r} has the label {int(y.max())}, but the stream announced classes 0 to "
-                f"{stream.classes - 1}: give it as many classes as all its tasks have together"
+                f"{stream.classes - 1}: give it as many classes as all its tasks have together, as in "
+                f"br.lifelong.streams.of(tasks, classes={int(y.max()) + 1}); {KEPT}"
             )
 
 
 def _shapes(examples: Examples) -> list[list[int]]:
     return [list(part.shape[1:]) for _, part in inputs.named(examples[0])]
-
-
-def _right(network: nn.Module, test: Examples, likelihood: Likelihood) -> float:
-    """The accuracy of a network that has learnt nothing yet."""
-    likelihood = likelihood.matched(outputs_of(network, test[0]), test[1])  # noise has no value before a fit
-    return judged(Particles.of([network], Context(network, likelihood)), test, 1)["accuracy"]
 
 
 def held_bytes(past: Past) -> int:

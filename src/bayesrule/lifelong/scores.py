@@ -47,6 +47,11 @@ class Result:
         return [fmean(row[: index + 1]) for index, row in enumerate(self.accuracy)]
 
     @property
+    def doubts(self) -> Row:
+        """The mean epistemic uncertainty over the tasks so far, after each."""
+        return [fmean(row[: index + 1]) for index, row in enumerate(self.unsure)]
+
+    @property
     def backward_transfer(self) -> float:
         """1/(T−1) Σ_{j<T} (R_Tj − R_jj): below zero where later tasks made earlier ones worse.
 
@@ -82,6 +87,7 @@ class Result:
             "forward_transfer": self.forward_transfer,
             "nll": fmean(self.nll[last][: last + 1]),
             "ece": fmean(self.ece[last][: last + 1]),
+            "unsure": fmean(self.unsure[last][: last + 1]),
             "seconds": sum(self.seconds),
             "bytes": self.bytes[-1],
         }

@@ -181,6 +181,11 @@ class Weighted(Strategy):
             belief = pooled(fits(network, chapter.train, laplace, past.belief.as_prior(), epochs=0))
         return Past(point(belief), belief)
 
+    @property
+    def needs_boundaries(self) -> bool:
+        """No: any cut of the data will do."""
+        return False
+
     def _mode(self, past: Posterior, chapter: Chapter, fits: Fits) -> nn.Module:
         """argmin of the task's loss plus strength/2 (w − w₀)ᵀΛ(w − w₀), from w₀."""
         assert isinstance(past, GaussianPosterior)
@@ -243,7 +248,8 @@ class Functions(Strategy):
     of a task. ``rule``: see `br.lifelong.memory.choose`. ``strength``: τ of FROMP, the penalty's factor beside a mean
     loss. ``scale``: of the prior of Σ, 1/scale² its precision. ``kernel``: False puts I in the place of K.
     ``weights``: a factor on the log density of the online Laplace posterior itself beside it, ½(w − w₀)ᵀΛ(w − w₀)
-    (K-priors; EWC with functional regularisation); 0: none. ``structure``: of Λ.
+    (K-priors; EWC with functional regularisation); 0: none. ``structure``: of Λ. ``sets``: of how many tasks, drawn at
+    random, a step looks at the kept points; None: of all.
     """
 
     name: ClassVar[str] = "functions"
@@ -257,6 +263,7 @@ class Functions(Strategy):
     weights: float = 0.0
     structure: str = "diagonal"
     lr: float = 1e-3
+    sets: int | None = None
 
     def learn(self, past: Past, chapter: Chapter, fits: Fits) -> Past:
         """Two fits: under the functional prior, and the curvature where it has ended."""
@@ -289,7 +296,7 @@ class Functions(Strategy):
             # the whole prior counts strength·N times; the density of the weights is to count ``weights`` times
             total = self.strength * fits.examples
             base = weak.tempered(total / self.weights)
-        return Functional(fits.likelihood.name, points, means, precisions, base)
+        return Functional(fits.likelihood.name, points, means, precisions, base, self.sets)
 
     def _precision(
         self, network: nn.Module, x: Inputs, mean: Tensor, variances: Tensor, likelihood: Likelihood

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -32,33 +33,52 @@ class Chapter:
 class Stream:
     """Tasks in their order, each made when it is asked for: ``stream[k]`` is a `Chapter`.
 
-    ``heads``: ``"one"`` for all tasks, or ``"many"``: then inputs are ``(x, task)``, and a network has a head for each
-    task (`br.models.MultiHead`). ``boundaries``: whether a method is told where a task ends. ``image_shape``: of
-    inputs that are pictures.
+    ``count``: how many; None: nobody knows before ``make`` raises `End`. ``heads``: ``"one"`` for all tasks, or
+    ``"many"``: then inputs are ``(x, task)``, and a network has a head for each task (`br.models.MultiHead`).
+    ``boundaries``: whether a method is told where a task ends; if not, it learns ``block`` examples at a time, in the
+    order in which they come. ``image_shape``: of inputs that are pictures, and ``orders``, of a task whose numbers are
+    a picture's in another order, that order.
     """
 
     name: str
-    count: int
+    count: int | None
     make: Callable[[int], Chapter]
     classes: int
     heads: Heads = "one"
     boundaries: bool = True
     image_shape: tuple[int, int, int] | None = None
+    block: int = 1000
+    orders: Callable[[int], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        if self.heads not in get_args(Heads):
+            raise ValueError(f"heads must be 'one' or 'many', not {self.heads!r}")
+        if self.block < 1:
+            raise ValueError(f"block must be at least 1 example, not {self.block}")
 
     def __len__(self) -> int:
+        if self.count is None:
+            raise TypeError(f"nobody knows how many tasks {self.name} has before it ends: give a list of them")
         return self.count
 
     def __getitem__(self, index: int) -> Chapter:
-        if not 0 <= index < self.count:
-            raise IndexError(f"the stream {self.name} has tasks 0 to {self.count - 1}, not {index}")
+        if index < 0 or (self.count is not None and index >= self.count):
+            raise IndexError(f"the stream {self.name} has tasks 0 to {len(self) - 1}, not {index}")
         return self.make(index)
 
     def __iter__(self) -> Iterator[Chapter]:
-        return (self[index] for index in range(self.count))
+        for index in itertools.count():
+            if index == self.count:
+                return
+            try:
+                chapter = self[index]
+            except End:
+                return
+            yield chapter
 
     def first(self, count: int) -> Stream:
         """The stream of its first tasks alone."""
-        if not 1 <= count <= self.count:
+        if not 1 <= count <= len(self):
             raise ValueError(f"tasks must be from 1 to {self.count} of {self.name}, got {count}")
         return replace(self, count=count)
 
@@ -93,8 +113,24 @@ class Stream:
         return replace(self, name=f"{self.name}, tuning", make=make)
 
 
-def of(tasks: Stream | Iterable[tuple[str, Any, Any]], name: str = "stream") -> Stream:
-    """A stream of ``(name, train, test)``, train and test being ``(X, y)`` of arrays or tensors; one head for all.
+class End(Exception):
+    """There is no such task: the stream is over."""
+
+
+def of(
+    tasks: Stream | Iterable[tuple[str, Any, Any]],
+    name: str = "stream",
+    *,
+    classes: int | None = None,
+    heads: Heads = "one",
+    boundaries: bool = True,
+) -> Stream:
+    """A stream of ``(name, train, test)``, train and test being ``(X, y)`` of arrays or tensors.
+
+    A task is read when its turn comes, after those before it are learnt: a generator that fails midway costs none of
+    them. ``classes``: how many all tasks have together (with many heads, how many a task has at most); None: those of a
+    list's tasks, and of anything else those of the first task. ``heads``: ``"many"`` gives each task a head, and inputs
+    are ``(X, task)``. ``boundaries``: see `Stream`.
 
     >>> x, y = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])
     >>> stream = of([("monday", (x, y), (x, y)), ("tuesday", (x + 1, y), (x + 1, y))])
@@ -103,17 +139,71 @@ def of(tasks: Stream | Iterable[tuple[str, Any, Any]], name: str = "stream") -> 
     """
     if isinstance(tasks, Stream):
         return tasks
-    chapters: list[Chapter] = []
-    for position, item in enumerate(tasks):
-        if not isinstance(item, Sequence) or len(item) != 3:
-            raise ValueError(f"task {position} of a stream must be (name, train, test), got {type(item).__name__}")
-        train, test = (_examples(f"task {position} ({item[0]})", part) for part in item[1:])
-        chapters.append(Chapter(str(item[0]), train, test, _classes(train[1])))
-    if not chapters:
-        raise ValueError("a stream must have at least one task, got none")
-    _check_shapes(chapters)
-    labels = [max(chapter.classes, default=-1) for chapter in chapters]
-    return Stream(name, len(chapters), chapters.__getitem__, max(labels) + 1)
+    count = len(tasks) if isinstance(tasks, Sized) else None
+    reader = _Reader(iter(tasks), heads)
+    try:
+        first = reader(0)
+    except End:
+        raise ValueError("a stream must have at least one task, got none") from None
+    if classes is None:
+        known = first.classes
+        if isinstance(tasks, Sequence):  # all of it is here, and its targets may be looked at
+            known = tuple(label for item in tasks for label in _labels(item))
+        classes = max(known, default=-1) + 1
+    return Stream(name, count, reader, classes, heads, boundaries)
+
+
+class _Reader:
+    """The tasks of an iterable, read one by one and kept. What reading one has raised is raised whenever it is asked
+    for, since an iterator that has failed says afterwards that it is over."""
+
+    def __init__(self, items: Iterator[tuple[str, Any, Any]], heads: Heads) -> None:
+        self.items, self.heads = items, heads
+        self.found: list[Chapter | Exception] = []
+
+    def __call__(self, index: int) -> Chapter:
+        while len(self.found) <= index:
+            self.found.append(self._next())
+        found = self.found[index]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _next(self) -> Chapter | Exception:
+        position = len(self.found)
+        if position and isinstance(self.found[-1], Exception):
+            return self.found[-1]
+        try:
+            return _chapter(position, next(self.items), self.heads)
+        except StopIteration:
+            return End(f"there are {position} tasks")
+        except Exception as error:  # a generator's own: it is said when its task's turn comes
+            return error
+
+
+def _chapter(position: int, item: Any, heads: Heads) -> Chapter:
+    if not isinstance(item, Sequence) or len(item) != 3:
+        raise ValueError(f"task {position} of a stream must be (name, train, test), got {type(item).__name__}")
+    train, test = (_examples(f"task {position} ({item[0]})", part) for part in item[1:])
+    classes = _classes(train[1])
+    if heads == "many":
+        train, test = (_with_task(part, position) for part in (train, test))
+    return Chapter(str(item[0]), train, test, classes)
+
+
+def _with_task(examples: Examples, task: int) -> Examples:
+    x, y = examples
+    if not isinstance(x, Tensor):
+        raise TypeError(f"X must be one array or tensor where each task has a head, got {type(x).__name__}")
+    return (x, torch.full((len(y),), task)), y
+
+
+def _labels(item: Any) -> tuple[int, ...]:
+    """The classes of a task, if it is one; what is wrong with it is said when its turn comes."""
+    try:
+        return _classes(_examples("", item[1])[1])
+    except Exception:
+        return ()
 
 
 def _examples(where: str, given: Any) -> Examples:
@@ -131,32 +221,22 @@ def _classes(y: Tensor) -> tuple[int, ...]:
     return () if y.is_floating_point() else tuple(sorted(set(y.flatten().tolist())))
 
 
-def _check_shapes(chapters: Sequence[Chapter]) -> None:
-    """All inputs alike, training and test."""
-    shapes = None
-    for chapter in chapters:
-        for part, (x, _) in (("train", chapter.train), ("test", chapter.test)):
-            found = [(name, list(t.shape[1:])) for name, t in inputs.named(x)]
-            shapes = shapes or found
-            if found != shapes:
-                raise ValueError(
-                    f"all tasks of a stream must have inputs of one shape, but {part} of {chapter.name!r} has {found} "
-                    f"and the first task has {shapes}"
-                )
-
-
 def permuted(split: Split, tasks: int, seed: int = 0) -> Stream:
     """The inputs' numbers in another order in each task, the first task as they are; the classes stay."""
     numbers = split.train[0][0].numel()
 
+    def order(index: int) -> Tensor:
+        if not index:
+            return torch.arange(numbers)
+        return torch.randperm(numbers, generator=torch.Generator().manual_seed(mixed(seed, index)))
+
     def make(index: int) -> Chapter:
-        order = torch.arange(numbers)
-        if index:
-            order = torch.randperm(numbers, generator=torch.Generator().manual_seed(mixed(seed, index)))
-        train, test = ((x.flatten(1)[:, order], y) for x, y in (split.train, split.test))
+        own = order(index)
+        train, test = ((x.flatten(1)[:, own], y) for x, y in (split.train, split.test))
         return Chapter(f"order {index}", train, test, tuple(range(len(split.classes))))
 
-    return Stream(f"permuted {split.name}", tasks, make, len(split.classes))
+    name = f"permuted {split.name}"
+    return Stream(name, tasks, make, len(split.classes), image_shape=split.image_shape, orders=order)
 
 
 def rotated(split: Split, tasks: int, most: float = 180.0) -> Stream:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -59,6 +59,7 @@ COLUMNS = {
     "forward_transfer": ("forward", "accuracy on a task before it is learnt, above that of a network that knows none"),
     "nll": ("NLL", "mean −log p(y|x) over all tasks, after the last one: punishes being sure and wrong"),
     "ece": ("ECE", "mean gap between confidence and accuracy"),
+    "unsure": ("epistemic", "mean epistemic uncertainty on all tasks; a single network has none, and shows zero"),
     "bytes": ("memory", "what the method holds between tasks: networks, precisions and examples"),
     "time": ("time", f"processor time of learning, as a multiple of that of {CONTROL}; without it, in seconds"),
 }
@@ -105,7 +106,7 @@ def _scores(lives: Lives, runs: Sequence[Result]) -> dict[str, Score]:
 
 
 def _score(column: str, values: Sequence[float], labelled: bool, relative: bool) -> Score:
-    found = score(values, percent=labelled and column not in ("nll", "ece"))
+    found = score(values, percent=labelled and column not in ("nll", "ece", "unsure"))
     if column == "bytes":
         return found._replace(text=in_bytes(found.mean))
     if column == "time":
@@ -189,20 +190,28 @@ def _write(axes: Any, values: Any, ends: tuple[float, float], labelled: bool) ->
 
 
 def curves(lives: Lives) -> Figure:
-    """Average accuracy over the tasks so far, after each; a band of one standard error where there are seeds."""
+    """Average accuracy, and epistemic uncertainty where there is any, over the tasks so far, after each; a band of one
+    standard error where there are seeds."""
+    scale = 100.0 if lives.labelled else 1.0
+    panels: dict[str, dict[str, Any]] = {
+        "average accuracy so far, %" if lives.labelled else "minus average RMSE so far": {}
+    }
+    (accuracy,) = panels.values()
+    unsure: dict[str, Any] = {}
+    for method, runs in lives.runs.items():
+        accuracy[method] = scale * np.array([run.averages for run in runs])
+        unsure[method] = np.array([run.doubts for run in runs])
+    if any(values.any() for values in unsure.values()):
+        panels["mean epistemic uncertainty so far"] = unsure
+    after = np.arange(1, len(lives.tasks) + 1)
     with matplotlib.rc_context(STYLE):
-        figure = Figure((7.6, 3.6), layout="constrained")
-        axes = figure.subplots()
-        after = np.arange(1, len(lives.tasks) + 1)
-        scale = 100.0 if lives.labelled else 1.0
-        averages = {}
-        for method, runs in lives.runs.items():
-            averages[method] = scale * np.array([run.averages for run in runs])
-        bands(axes, after, averages)
-        label = "average accuracy so far, %" if lives.labelled else "minus average RMSE so far"
-        axes.set(xlabel="tasks learnt", ylabel=label)
-        ticks = _ticks(len(after))
-        axes.set_xticks([tick + 1 for tick in ticks])
+        figure = Figure((7.6 if len(panels) == 1 else 11.0, 3.6), layout="constrained")
+        for axes, (label, values) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+        ):
+            bands(axes, after, values)
+            axes.set(xlabel="tasks learnt", ylabel=label)
+            axes.set_xticks([tick + 1 for tick in _ticks(len(after))])
         legend_beside(axes)
         return figure
 
@@ -213,10 +222,14 @@ def kept_pictures(
     parts: Sequence[tuple[Tensor, Tensor]],
     shape: tuple[int, int, int] | None,
     columns: Sequence[str] = (),
+    orders: Callable[[int], Tensor] | None = None,
 ) -> Kept:
-    """Some of the examples that a method keeps, evenly over those of each task."""
+    """Some of the examples that a method keeps, evenly over those of each task. ``orders``: in which the numbers of a
+    task's pictures are, which is undone."""
     found = []
-    for name, (x, y) in zip(tasks, parts, strict=False):
+    for task, (name, (x, y)) in enumerate(zip(tasks, parts, strict=False)):
+        if orders is not None:
+            x = x[:, orders(task).argsort()]
         cells = [shown(x[row], f"{y[row].item():.4g}", shape) for row in evenly(len(y), SHOWN)]
         found.append((name, len(y), cells))
     return Kept(method, found, columns)

@@ -51,14 +51,16 @@ def resume(
     return posterior
 
 
-def fit_or_resume(folder: Folder | None, model: nn.Module, train: Any, **options: Any) -> Posterior:
+def fit_or_resume(
+    folder: Folder | None, model: nn.Module, train: Any, progress: bool = False, **options: Any
+) -> Posterior:
     """The fit of a folder: read if it is over, continued if it was begun, and begun with ``options`` of `fit` else.
 
     Without a folder it is a fit whose posterior is kept nowhere.
     """
     if folder is not None and (folder.posterior.exists() or folder.checkpoint.exists()):
-        return resume(folder, model, train)
-    return fit(model, train, out=folder, **options)
+        return resume(folder, model, train, progress=progress)
+    return fit(model, train, out=folder, progress=progress, **options)
 
 
 def _restored(
