@@ -140,3 +140,17 @@ def test_a_file_of_results_names_the_commit_of_the_code_that_ran():
     about = provenance("make results", seed=3)
     assert about["seed"] == 3
     assert about["commit"] is None or len(about["commit"].removesuffix("-dirty")) == 40
+
+
+def test_settings_of_lifelong_learning_that_are_tried_and_what_is_chosen():
+    lifelong = script("lifelong")
+    held = {"held": 1000}
+    found = {"in use": held | {"average": 0.885}, "a": held | {"average": 0.89}, "b": held | {"average": 0.85}}
+    assert lifelong.chosen(found) == "in use"  # within sqrt(.89 * .11 / 1000) = .0099 of the best
+    assert lifelong.chosen(found | {"in use": held | {"average": 0.87}}) == "a"
+    for stream, methods in lifelong.CANDIDATES.items():
+        for method, labels in methods.items():
+            for label in ("in use", *labels):
+                asked = lifelong.Question(stream, method, label, 100, 1, 0)
+                points = getattr(asked.strategy, "points", None)
+                assert points in (None, 200 if stream == "perm-mnist" else 40)
