@@ -67,13 +67,13 @@ def vogn(scale: float, temperature: float, strength: float, lr: float) -> Strate
     return Sequential(VOGN(lr=lr), scale, temperature=temperature, strength=strength)
 
 
-def fromp(strength: float, lr: float, sets: float) -> Strategy:
-    """τ, Adam's rate, and how many tasks a step looks at; 0: all."""
-    return Functions(strength=strength, lr=lr, sets=int(sets) or None)
+def fromp(strength: float, lr: float) -> Strategy:
+    """τ and Adam's rate."""
+    return Functions(strength=strength, lr=lr)
 
 
 def split_fromp(strength: float, lr: float) -> Strategy:
-    """τ and Adam's rate."""
+    """As of `fromp`, with the rest of the settings of split tasks."""
     return replace(SPLIT_FROMP, strength=strength, lr=lr)
 
 
@@ -86,7 +86,7 @@ CANDIDATES: dict[str, dict[str, Candidates]] = {
         "vcl-coreset": _grid(coreset, *WEIGHTED),
         "ivon": _grid(ivon, *NATURAL),
         "vogn": _grid(vogn, *NATURAL),
-        "fromp": _grid(fromp, (0.5, 1e-3, 0), (0.5, 1e-3, 1), (0.05, 1e-3, 1), (5, 1e-3, 1), (0.5, 3e-4, 1)),
+        "fromp": _grid(fromp, (0.5, 1e-3), (0.05, 1e-3), (5, 1e-3), (0.5, 3e-4), (0.05, 3e-3)),
     },
     "seq-mnist": {
         "si": _grid(si, (10, 1e-2, 1e-3), (30, 1e-2, 1e-3), (10, 1e-2, 3e-4), (30, 1e-2, 3e-4), (30, 1e-3, 1e-3)),

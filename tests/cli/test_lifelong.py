@@ -89,7 +89,7 @@ def test_a_table_by_a_column(bayesrule, monthly, as_json):
 def test_a_rule_chooses_what_is_kept_and_is_part_of_the_directory(bayesrule, tmp_path):
     assert bayesrule(*QUICK, "--rule", "k-centre", "--out", "life")[0] == 0
     cell = json.loads((tmp_path / "life" / "replay-0" / "result.json").read_text())
-    assert cell["strategy"]["rule"] == "k-centre"
+    assert cell["strategy"]["fields"]["rule"] == "k-centre"
     code, _, err = bayesrule(*QUICK, "--rule", "random", "--out", "life")
     assert code == 2
     assert "holds runs with rule 'k-centre', not 'random'" in err

@@ -78,25 +78,7 @@ def test_a_fit_under_it_is_saved_and_resumed_to_the_bit(tmp_path):
     assert torch.equal(resumed.predict(x).probs, whole.predict(x).probs)
 
 
-def test_some_of_the_sets_are_right_on_average():
-    """Two of three sets, each pair as likely: 3/2 of their sum, and the mean over draws is the sum of all."""
-    model = linear(1)
-    x, zero, one = torch.ones(1, 1).double(), torch.zeros(1, 1).double(), torch.ones(1, 1, 1).double()
-    parts = [x] * 3, [zero] * 3, [one, 10 * one, 100 * one]
-    w = {"weight": torch.ones(1, 1).double()}
-    torch.manual_seed(0)
-    some = Functional("gaussian", *parts, Flat(), sets=2).resolve(model)
-    found = [float(some.log_prob(w)) for _ in range(300)]
-    assert set(found) == {-0.75 * 11, -0.75 * 101, -0.75 * 110}
-    # a pair is a third of 300 but for 5 standard errors, sqrt(300 * 2/9) = 8.2 each: fails once in a million seeds
-    assert all(abs(found.count(value) - 100) < 41 for value in set(found))
-    assert some.tempered(2.0).sets == 2
-    assert Functional("gaussian", *parts, Flat(), sets=3).resolve(model).log_prob(w) == -0.5 * 111
-
-
 def test_wrong_shapes_are_refused():
-    with pytest.raises(ValueError, match="sets must be at least 1, or None for all of them, not 0"):
-        Functional("gaussian", [], [], [], Flat(), sets=0)
     with pytest.raises(ValueError, match="points, means and precisions must be of as many sets, got 1, 0 and 0"):
         Functional("gaussian", [torch.ones(1, 1)], [], [], Flat())
     with pytest.raises(ValueError, match=r"2 points must have means \[2, C\]"):

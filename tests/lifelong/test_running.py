@@ -42,10 +42,10 @@ def test_the_last_task_is_judged_as_evaluate_does(tmp_path):
 RESUMED = {
     "kfac-laplace": small("kfac-laplace"),
     "si": small("si"),
-    "fromp that looks at one task a step": replace(small("fromp"), sets=1),
+    "fromp": small("fromp"),
     "a past that counts five times": replace(small("ivon"), strength=5.0),
 }
-LONG = ("ewc", "vcl", "vcl-coreset", "replay", "ivon", "vogn", "joint", "memory-only", "fromp", "ewc-functions")
+LONG = ("ewc", "vcl", "vcl-coreset", "replay", "ivon", "vogn", "joint", "memory-only", "ewc-functions")
 RESUMED_SLOWLY = {name: small(name) for name in LONG} | {
     "coresets and a past that counts three times": replace(small("vcl-coreset"), strength=3.0, temperature=0.1)
 }

@@ -1,5 +1,6 @@
 """The page of life-long learning: what of a run is shown."""
 
+import pytest
 import torch
 
 from bayesrule import lifelong
@@ -18,9 +19,9 @@ def test_doubt_has_a_column_and_a_curve_of_its_own():
     column = list(report.COLUMNS).index("unsure")
     cells = {line.name: line.cells[column].text for line in report.lines(lives)}
     assert cells == {"ivon": "0.300", "ewc": "0.000"}
-    accuracy, doubt = report.curves(lives).axes
+    _, doubt = report.curves(lives).axes
     assert doubt.get_ylabel() == "mean epistemic uncertainty so far"
-    assert [line.get_ydata().tolist() for line in doubt.lines][0] == [0.1, 0.30000000000000004]
+    assert doubt.lines[0].get_ydata().tolist() == pytest.approx([0.1, 0.3])
 
 
 def test_where_nothing_is_unsure_there_is_no_curve_of_doubt():

@@ -248,8 +248,7 @@ class Functions(Strategy):
     of a task. ``rule``: see `br.lifelong.memory.choose`. ``strength``: τ of FROMP, the penalty's factor beside a mean
     loss. ``scale``: of the prior of Σ, 1/scale² its precision. ``kernel``: False puts I in the place of K.
     ``weights``: a factor on the log density of the online Laplace posterior itself beside it, ½(w − w₀)ᵀΛ(w − w₀)
-    (K-priors; EWC with functional regularisation); 0: none. ``structure``: of Λ. ``sets``: of how many tasks, drawn at
-    random, a step looks at the kept points; None: of all.
+    (K-priors; EWC with functional regularisation); 0: none. ``structure``: of Λ.
     """
 
     name: ClassVar[str] = "functions"
@@ -263,7 +262,6 @@ class Functions(Strategy):
     weights: float = 0.0
     structure: str = "diagonal"
     lr: float = 1e-3
-    sets: int | None = None
 
     def learn(self, past: Past, chapter: Chapter, fits: Fits) -> Past:
         """Two fits: under the functional prior, and the curvature where it has ended."""
@@ -296,7 +294,7 @@ class Functions(Strategy):
             # the whole prior counts strength·N times; the density of the weights is to count ``weights`` times
             total = self.strength * fits.examples
             base = weak.tempered(total / self.weights)
-        return Functional(fits.likelihood.name, points, means, precisions, base, self.sets)
+        return Functional(fits.likelihood.name, points, means, precisions, base)
 
     def _precision(
         self, network: nn.Module, x: Inputs, mean: Tensor, variances: Tensor, likelihood: Likelihood

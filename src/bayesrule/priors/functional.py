@@ -23,8 +23,7 @@ class Functional(Prior):
     density of weights it has no normaliser, and none is needed where it is a penalty.
 
     ``points``: the inputs x_s. ``means``: m_s, ``[M, C]``. ``precisions``: K_s⁻¹, ``[C, M, M]``. ``base``: a density
-    of the weights beside it. ``sets``: how many of the S sets are looked at in a call, drawn anew each time by torch's
-    generator and counted S/``sets`` times, so that the sum is right on average; None: all of them.
+    of the weights beside it.
 
     >>> from bayesrule.priors import Flat
     >>> prior = Functional("gaussian", [torch.ones(1, 1)], [torch.zeros(1, 1)], [torch.full((1, 1, 1), 4.0)], Flat())
@@ -40,11 +39,8 @@ class Functional(Prior):
     means: list[Tensor]
     precisions: list[Tensor]
     base: Prior
-    sets: int | None = None
 
     def __post_init__(self) -> None:
-        if self.sets is not None and self.sets < 1:
-            raise ValueError(f"sets must be at least 1, or None for all of them, not {self.sets}")
         if not len(self.points) == len(self.means) == len(self.precisions):
             raise ValueError(
                 "points, means and precisions must be of as many sets, got "
@@ -70,7 +66,6 @@ class Functional(Prior):
             [mean.to(device, dtype) for mean in self.means],
             [precision.to(device, dtype) for precision in self.precisions],
             self.base.resolve(module),
-            self.sets,
         )
         network = modules.twin(module).eval()
         x = inputs.join(found.points) if found.points else None
@@ -80,8 +75,7 @@ class Functional(Prior):
     def tempered(self, temperature: float) -> Functional:
         """K·T, and the base to the same power."""
         precisions = [precision / temperature for precision in self.precisions]
-        base = self.base.tempered(temperature)
-        found = Functional(self.likelihood, self.points, self.means, precisions, base, self.sets)
+        found = Functional(self.likelihood, self.points, self.means, precisions, self.base.tempered(temperature))
         if hasattr(self, "_bound"):
             object.__setattr__(found, "_bound", self._bound)
         return found
@@ -89,20 +83,16 @@ class Functional(Prior):
     _bound: ClassVar[tuple[nn.Module, Inputs | None, likelihoods.Likelihood]]
 
     def log_prob(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """log base(w) − ½ Σ_s Σ_c dᵀ K_sc⁻¹ d; all points that are looked at go through the network at once."""
-        network, together, likelihood = self._bound
+        """log base(w) − ½ Σ_s Σ_c dᵀ K_sc⁻¹ d; all points go through the network at once."""
+        network, x, likelihood = self._bound
         total = self.base.log_prob(parameters)
-        if together is None:
+        if x is None:
             return total
-        chosen = list(range(len(self.points)))
-        if self.sets is not None and self.sets < len(chosen):
-            chosen = torch.randperm(len(chosen))[: self.sets].tolist()
-            together = inputs.join([self.points[s] for s in chosen])
-        found = means_at(likelihood, modules.call(network, together, parameters))
-        factor = 0.5 * len(self.points) / len(chosen)
-        for s, part in zip(chosen, torch.split(found, [len(self.means[s]) for s in chosen]), strict=True):
-            away = (part - self.means[s]).T.unsqueeze(-1)  # [C, M, 1]
-            total = total - factor * (away * (self.precisions[s] @ away)).sum()
+        found = means_at(likelihood, modules.call(network, x, parameters))
+        sizes = [len(mean) for mean in self.means]
+        for part, mean, precision in zip(torch.split(found, sizes), self.means, self.precisions, strict=True):
+            away = (part - mean).T.unsqueeze(-1)  # [C, M, 1]
+            total = total - 0.5 * (away * (precision @ away)).sum()
         return total
 
 
