@@ -9,6 +9,7 @@ import bayesrule as br
 from bayesrule import active
 from bayesrule.active import running
 from bayesrule.active.results import Result
+from bayesrule.seeds import mixed
 
 X, Y = br.data.moons(seed=0)
 POOL, TEST = (X[:150], Y[:150]), (X[150:], Y[150:])
@@ -32,6 +33,25 @@ def test_rounds(acquire):
     assert [len(guesses) for guesses in result.guesses] == [0, 4, 4]
     assert timeless(active.run(POOL, acquire, **SHORT)) == timeless(result)
     assert timeless(active.run(POOL, acquire, **SHORT, seed=1)) != timeless(result)
+
+
+OTHERS = ("swag", "vogn", "bbb", "sgld", "hmc", "auto")
+
+
+@pytest.mark.parametrize(
+    "method", ["ivon", "laplace", "ensemble", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
+def test_any_posterior_chooses_by_its_own_networks(method, tmp_path):
+    settings = SHORT | {"method": method, "budget": 10, "prior": 1.0, "model": br.models.mlp(2, 2, hidden=(8,))}
+    result = active.run(POOL, "bald", out=tmp_path, **settings)
+    assert result.labels == [6, 10]
+    assert timeless(active.run(POOL, "bald", **settings)) == timeless(result)
+    fitted = br.load(tmp_path / "round-001" / "posterior.safetensors", settings["model"])
+    left = torch.tensor([row for row in range(150) if row not in result.rows[0]])
+    generator = torch.Generator().manual_seed(mixed(0, running.DRAWS, 1))
+    scores = active.information.bald(fitted.outputs(X[left], 8, generator).softmax(2))
+    assert result.rows[1] == left[scores.argsort(descending=True, stable=True)[:4]].tolist()
+    assert float(scores.max()) > 0  # its networks disagree
 
 
 def test_the_last_budget_is_a_smaller_batch_and_the_pool_may_be_emptied():

@@ -5,8 +5,9 @@ import json
 import pandas as pd
 import pytest
 
-from bayesrule.active import SimCLR
+from bayesrule.active import SimCLR, tables
 from bayesrule.cli import active as verb
+from bayesrule.data import load_set
 
 SHORT = ("--method", "mc-dropout", "--epochs", "5", "--samples", "8", "--hidden", "8")
 QUICK = ("active", "moons", *SHORT, "--start", "6", "--batch", "4", "--budget", "14")
@@ -142,6 +143,68 @@ def test_numbers_of_a_person(bayesrule, unlabelled, tmp_path):
     assert code == 0, err
     result = json.loads((tmp_path / "life" / "bald-0" / "result.json").read_text())
     assert result["answers"][0] == table["price"].tolist()
+
+
+@pytest.mark.parametrize("text", ["many", "inf", "1,5 or 2"])
+def test_an_answer_that_is_no_number_is_one_line_and_loses_nothing(text, bayesrule, unlabelled, tmp_path):
+    line = ("active", unlabelled, "--target", "price", "--kind", "reals", *SHORT, "--start", "6", "--out", "life")
+    assert bayesrule(*line, "--ask", "queries.csv")[0] == 0
+    before = (tmp_path / "queries.csv").read_text()
+    table = pd.read_csv(tmp_path / "queries.csv").astype({"price": object})
+    table["price"] = ["1.5"] * 5 + [text]
+    table.to_csv(tmp_path / "labels.csv", index=False)
+    code, _, err = bayesrule(*line, "--tell", "labels.csv")
+    assert code == 2
+    assert f"row {table['row'][5]}: the label must be a number, got '{text}'" in err.splitlines()[-1]
+    assert bayesrule(*line, "--ask", "queries.csv")[0] == 0
+    assert (tmp_path / "queries.csv").read_text() == before
+
+
+def test_empty_cells_are_filled_in_as_in_a_fit(bayesrule, tmp_path):
+    """The median and an input that says so for numbers, no category for texts; a person sees that they are empty."""
+    table = frame().drop(columns="sold").assign(planet=None)
+    table["size"] = table["size"].where(table.index % 7 > 0)
+    table["city"] = table["city"].where(table.index % 11 > 0)
+    table.to_csv(tmp_path / "pool.csv", index=False)
+    line = ("active", "pool.csv", *PERSON, "--acquire", "random", "--batch", "54")
+    code, _, err = bayesrule(*line, "--ask", "queries.csv")
+    assert code == 0, err
+    assert "column 'planet' dropped: it is empty" in err
+    pool = tables.asked(tmp_path / "pool.csv", "sold", classes=("yes", "no"))
+    assert pool.schema.features == ("size", "size is missing", "city=<b>Ulm", "city=Oslo", "city=Rome")
+    filled = pool.schema.inputs(pool.frame)
+    assert filled[::7, 0].tolist() == [table["size"].median()] * 9
+    assert filled[::7, 1].tolist() == [1.0] * 9
+    assert filled[::11, 2:].sum() == 0
+    assert bool(pool.pool.x.isfinite().all())
+    told = pd.read_csv(tmp_path / "queries.csv").assign(sold=["yes", "no"] * 3)
+    told.to_csv(tmp_path / "labels.csv", index=False)
+    code, _, err = bayesrule(*line, "--tell", "labels.csv", "--ask", "queries.csv")
+    assert code == 0, err
+    assert (tmp_path / "queries.html").read_text().count('"\\u2013"') > 9  # all other rows: their holes are dashes
+
+
+def test_pictures_are_asked_for_told_and_gone_on_with(bayesrule, tmp_path):
+    line = ("active", "digits", *SHORT, "--start", "12", "--batch", "3", "--candidates", "50", "--out", "life")
+    code, _, err = bayesrule(*line, "--ask", "queries.csv")
+    assert code == 0, err
+    truth, rounds = load_set("digits").train[1], []
+    for _ in range(2):
+        asked = pd.read_csv(tmp_path / "queries.csv")
+        assert list(asked.columns) == ["question", "row", "label"]
+        page = (tmp_path / "queries.html").read_text()
+        assert page.count('"png": "') == len(asked)
+        assert '"classes": ["0", "1", "2", ' in page
+        rounds.append(asked["row"].tolist())
+        asked.assign(label=truth[rounds[-1]].tolist()).to_csv(tmp_path / "labels.csv", index=False)
+        code, _, err = bayesrule(*line, "--tell", "labels.csv", "--ask", "queries.csv")
+        assert code == 0, err
+    result = json.loads((tmp_path / "life" / "bald-0" / "result.json").read_text())
+    assert result["rows"] == rounds
+    assert result["answers"] == [truth[rows].tolist() for rows in rounds]
+    assert result["labels"] == [12, 15]
+    asked = pd.read_csv(tmp_path / "queries.csv")
+    assert not set(asked["row"]) & set(sum(rounds, []))
 
 
 WRONG = {

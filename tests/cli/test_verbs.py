@@ -82,6 +82,20 @@ def test_influence_is_in_the_report(bayesrule, tables):
     assert all(0 <= row < 120 for row in stored["influential"]["rows"])
 
 
+def test_influence_of_the_usual_method(bayesrule, tables):
+    """``auto`` is a mixture: its networks are asked one by one."""
+    line = ("fit", tables / "houses.csv", "--target", "price", "--epochs", 1, "--influence", "--out", "worth")
+    code, _, err = bayesrule(*line)
+    assert code == 0, err
+    assert "no influence" not in err
+    stored = json.loads(Path("worth/scores.json").read_text())
+    assert list(stored["methods"]) == ["auto"]
+    nll = stored["influence"]["suspicious"]["nll"]
+    assert nll == sorted(nll, reverse=True)
+    assert all(0 <= row < 120 for row in stored["influence"]["suspicious"]["rows"])
+    assert "What the training examples are worth" in Path("worth/report.html").read_text()
+
+
 def test_influence_that_cannot_be_told_is_said(bayesrule):
     code, _, err = bayesrule("fit", "moons", "--method", "mc-dropout", "--epochs", 1, "--influence", "--out", "worth")
     assert code == 0

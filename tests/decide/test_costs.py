@@ -66,6 +66,25 @@ def test_a_beta_bernoulli_model_is_the_closed_form():
     assert float(decision.regret[0]) == pytest.approx(1 - 8 / 12, abs=4e-4)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_imbalanced_digits_cost_less_than_arg_max(seed):
+    """One in ten of the digits is an 8, a tenth of these is trained on, and to miss one costs 20 false alarms."""
+    x, y = br.data.digits()
+    eights = (y == 8).long()
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    common, rare = order[eights[order] == 0], order[eights[order] == 1]
+    third = len(common) // 3
+    train, test = torch.cat([common[third:], rare[:17]]), torch.cat([common[:third], rare[17:]])
+    torch.manual_seed(seed)
+    options = {"prior": 1.0, "epochs": 20, "batch_size": 64, "val": 0, "seed": seed}
+    posterior = br.fit(br.models.mlp(64, 2, hidden=(16,)), (x[train], eights[train]), "laplace", **options)
+    decision = br.decide(posterior.predict(x[test]), [[0.0, 20.0], [1.0, 0.0]])
+    paid, by_arg_max = decision.paid(eights[test]), decision.point_paid(eights[test])
+    saved = by_arg_max - paid
+    assert float(saved.mean()) > 2 * float(saved.std()) / math.sqrt(len(saved))  # two standard errors
+    assert float(decision.regret.mean()) > 0  # as the prediction itself expects
+
+
 def test_utilities_are_costs_with_the_other_sign():
     prediction = Classes(torch.randn(2, 5, 3))
     assert torch.equal(br.decide(prediction, COSTS).act, br.decide(prediction, utilities=-COSTS).act)
