@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -204,7 +205,67 @@ def test_pictures_are_asked_for_told_and_gone_on_with(bayesrule, tmp_path):
     assert result["answers"] == [truth[rows].tolist() for rows in rounds]
     assert result["labels"] == [12, 15]
     asked = pd.read_csv(tmp_path / "queries.csv")
-    assert not set(asked["row"]) & set(sum(rounds, []))
+    assert not set(asked["row"]) & {row for rows in rounds for row in rows}
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Bright and dark files, of which a few are in directories named by class already."""
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    for place in range(30):
+        bright = place % 2
+        folder = tmp_path / "photos" / (("dark", "bright")[bright] if place < 4 else "new")
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = 120 * bright + random.integers(0, 130, (12, 16, 3))
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{'b' if bright else 'd'}{place:02}.png")
+    return tmp_path / "photos"
+
+
+PHOTOS = ("--classes", "bright,dark", "--size", "8", *SHORT, "--batch", "3", "--out", "life")
+
+
+def test_a_persons_own_pictures_day_after_day(bayesrule, photos, tmp_path):
+    line = ("active", photos, *PHOTOS, "--test", photos)
+    code, _, err = bayesrule(*line, "--ask", "queries.html")
+    assert code == 0, err
+    assert "30 pictures of 8 x 8 pixels, in colour" in err
+    assert "4 rows have a value already; classes bright, dark" in err
+    for told in (1, 2):
+        asked = pd.read_csv(tmp_path / "queries.csv")
+        assert list(asked.columns) == ["question", "row", "file", "label"]
+        assert asked["file"].str.startswith("new/").all()
+        page = (tmp_path / "queries.html").read_text()
+        assert page.count('"png": "') == 3
+        assert asked["file"][0] in page
+        asked["label"] = ["bright" if "/b" in name else "dark" for name in asked["file"]]
+        asked.to_csv(tmp_path / "labels.csv", index=False)
+        code, _, err = bayesrule(*line, "--tell", "labels.csv", "--ask", "queries.html")
+        assert code == 0, err
+        result = json.loads((tmp_path / "life" / "bald-0" / "result.json").read_text())
+        assert result["labels"] == [4, 7, 10][: told + 1]
+    assert result["answers"][0] == [0, 0, 1, 1]  # bright/, dark/ by the order of names
+    assert len(result["accuracy"]) == 3
+    assert "data:image/png" in (tmp_path / "life" / "report.html").read_text()
+    (photos / "new" / "b99.png").write_bytes((photos / "new" / "b05.png").read_bytes())
+    code, _, err = bayesrule(*line, "--ask", "queries.html")
+    assert code == 2
+    assert "another content of the table" in err
+
+
+def test_labels_of_pictures_from_a_table_and_pictures_in_an_array(bayesrule, tmp_path):
+    x = np.random.default_rng(0).integers(0, 256, (20, 6, 5), dtype=np.uint8)
+    np.savez(tmp_path / "pool.npz", X=x)
+    pd.DataFrame({"file": [3, 7, 5], "label": ["yes", "no", None]}).to_csv(tmp_path / "known.csv", index=False)
+    line = ("active", "pool.npz", "--labels", "known.csv", "--classes", "maybe", *SHORT, "--out", "life")
+    code, _, err = bayesrule(*line, "--ask", "queries.csv")
+    assert code == 0, err
+    assert "20 pictures of 5 x 6 pixels, grey" in err
+    assert "classes maybe, no, yes" in err
+    result = json.loads((tmp_path / "life" / "bald-0" / "result.json").read_text())
+    assert (result["rows"], result["answers"]) == ([[3, 7]], [[2, 1]])
+    assert "5" in pd.read_csv(tmp_path / "queries.csv", dtype=str)["file"].tolist() or len(result["asked"]) < 18
 
 
 WRONG = {
@@ -263,7 +324,7 @@ BAD = {
     "active moons --jobs 0": "--jobs must be at least 1",
     "active moons --reach 2": "must be shares above 0",
     "active moons --classes a,b": "--classes is for --ask",
-    "active moons --ask q.txt": "--ask must be a file that ends in .csv",
+    "active moons --ask q.txt": "--ask must be a file that ends in .csv or .html",
     "active moons --ask q.csv --seeds 0,1": "a person answers once",
     "active moons --method maap": "did you mean 'map'",
     "active moons --features simclr": "--features simclr is for pictures, which the rows of moons are not",
@@ -271,6 +332,15 @@ BAD = {
     "active mnist": "no directory was given",
     "active TABLE": "a table needs --target COLUMN",
     "active TABLE --target sold --ask q.csv": "must be empty in some rows to be asked for",
+    "active PHOTOS": "--ask or --tell must be given for pictures of your own",
+    "active PHOTOS --ask q.csv": "classes must be at least two, got none: announce them (--classes)",
+    "active PHOTOS --target y --ask q.csv": "--target is for .csv and .parquet files",
+    "active PHOTOS --classes a,b --size 0 --ask q.csv": "size must be at least 1 pixel",
+    "active PHOTOS --classes a,b --test PHOTOS --ask q.csv": "must hold pictures in directories named by class (a, b)",
+    "active PHOTOS --classes a,b --labels POOL --ask q.csv": "must have the columns file and label, but has size, city",
+    "active EMPTY --classes a,b --ask q.csv": "must hold pictures, files that end in .png, .jpg, .jpeg, but has none",
+    "active none.npz --classes a,b --ask q.csv": "path must be an existing file",
+    "active moons --size 8": "--size is for a directory of pictures, which moons is not",
     "active POOL --target sold --ask q.csv": "classes must be announced (--classes yes,no)",
     "active POOL --target sold --classes yes --ask q.csv": "classes must be at least two",
     "active POOL --target sold --classes a,b --kind reals --ask q.csv": "the kind is reals: leave one of them out",
@@ -279,9 +349,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_what_a_user_gets_wrong_is_one_line(line, bayesrule, labelled, unlabelled, monkeypatch):
+def test_what_a_user_gets_wrong_is_one_line(line, bayesrule, labelled, unlabelled, photos, tmp_path, monkeypatch):
     monkeypatch.delenv("BAYESRULE_DATA", raising=False)
-    files = {"TABLE": str(labelled), "POOL": str(unlabelled)}
+    (tmp_path / "empty").mkdir()
+    files = {"TABLE": str(labelled), "POOL": str(unlabelled), "PHOTOS": str(photos), "EMPTY": str(tmp_path / "empty")}
     code, out, err = bayesrule(*[files.get(word, word) for word in line.split()])
     assert code == 2
     assert out == ""

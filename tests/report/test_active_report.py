@@ -2,6 +2,7 @@
 
 import html
 import io
+import json
 import re
 
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from bayesrule.active import Pool, Result, questions
+from bayesrule.cli import main
 from bayesrule.report import active as report
 from bayesrule.report.runs import Shown, shown
 
@@ -107,6 +109,36 @@ def test_a_person_clicks_through_and_the_file_answers_the_question(tmp_path, bro
     pool = Pool(torch.zeros(12, 1), "classes", classes=("cat", "dog", EVIL))
     told.drop(columns="question").to_csv(tmp_path / "labels.csv", index=False)
     assert questions.read(tmp_path / "labels.csv", run, pool, "kind, of") == [2, 1, 1]
+
+
+def test_a_person_labels_their_own_pictures(tmp_path, browser, unpainted):
+    """From a directory to a page, by clicks to a file, and on to the next question."""
+    from PIL import Image
+
+    (tmp_path / "photos").mkdir()
+    for place in range(12):
+        level = 200 * (place % 2) + place
+        Image.new("RGB", (300, 200), (level, level, 0)).save(tmp_path / "photos" / f"{place:02}.jpg")
+    (tmp_path / "out").mkdir()
+    line = ["active", str(tmp_path / "photos"), "--classes", "dark,light", "--size", "8", "--method", "mc-dropout"]
+    line += ["--epochs", "2", "--samples", "4", "--start", "4", "--batch", "2", "--out", str(tmp_path / "out")]
+    ask = ["--ask", str(tmp_path / "next.html")]
+    assert main([*line, *ask]) == 0
+    clicks = """
+      for (const item of about.items)
+        [...document.querySelectorAll("#answers button")][Number(item.cells[0].slice(0, 2)) % 2].click();
+      const image = document.querySelector("#shown img");
+      image.addEventListener("load", () => document.body.dataset.size = image.naturalWidth + "x" + image.naturalHeight);
+    """
+    page = acted(tmp_path, (tmp_path / "next.html").read_text(), clicks)
+    dom = browser(page, "--dump-dom", "--virtual-time-budget=1000")
+    assert "4 of 4, 4 answered" in dom
+    assert 'data-size="300x200"' in dom  # the file itself, not the 8 pixels that the network sees
+    (tmp_path / "labels.csv").write_text(csv_of(dom))
+    assert main([*line, "--tell", str(tmp_path / "labels.csv"), *ask]) == 0
+    found = json.loads((tmp_path / "out" / "bald-0" / "result.json").read_text())
+    assert found["answers"] == [[row % 2 for row in found["rows"][0]]]
+    assert len(found["asked"]) == 2
 
 
 def test_classes_of_one_sign_are_their_own_keys(tmp_path, browser):

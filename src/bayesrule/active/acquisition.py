@@ -286,8 +286,10 @@ class Relevance(Acquisition):
     """The largest tr(∇²_ff ℓ · Cov_w f(x)): rows that would hold the network most, each on its own.
 
     It is the relevance of examples (`br.gp.relevance`) before their label is known, which ∇²_ff ℓ does not need: the
-    leverage of x under the posterior's own covariance, whatever method made it; for natural-gradient methods it comes
-    from the Gaussian that training itself updates.
+    leverage of x under the covariance of the posterior at the end of a round, by its draws, whatever method made it.
+    Nothing is gathered over the steps of training: the rows of a pool are in no batch of it. Of ivon, vogn and von that
+    posterior is the Gaussian of the last step itself, mean and precision as the optimiser holds them, with no curvature
+    worked out afterwards; a round ends, questions are asked, and with ``warm=True`` training goes on from that mean.
     """
 
     name: ClassVar[str] = "relevance"

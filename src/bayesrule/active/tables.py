@@ -1,4 +1,4 @@
-"""A pool from a table: rows whose target is empty, or not to be looked at, may be asked for."""
+"""A pool from a table or a directory of pictures: what has no label yet, or none to be looked at, may be asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from bayesrule.active.pools import Examples, Pool
-from bayesrule.data import Kind, Schema, load_table
+from bayesrule.data import Kind, Schema, albums, load_table
 from bayesrule.data.columns import as_texts, sorted_texts
 from bayesrule.data.reading import open_table, stem
 from bayesrule.data.tables import known_rows
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TablePool:
-    """A pool of a table's rows, its ``schema``, the rows as people read them, and ``notes``: sentences about both."""
+    """A pool of rows, their ``schema`` (None: pictures), the rows as people read them, and ``notes``: sentences."""
 
     pool: Pool
-    schema: Schema
+    schema: Schema | None
     frame: pd.DataFrame
     notes: tuple[str, ...]
 
@@ -70,9 +70,7 @@ def asked(
     frame = opened.frame
     if target not in frame:
         frame = frame.assign(**{target: None})
-    filled = frame[target].notna().to_numpy()
-    if filled.all():
-        raise ValueError(f"target {target!r} must be empty in some rows to be asked for, but all {len(frame)} have one")
+    filled = _filled(frame, target)
     kind, names, notes = _announced(frame[filled], target, kind, classes)
     schema = Schema.learn(_pretended(frame, target, kind, names), target, kind, without)
     schema = replace(schema, classes=names, notes=(*opened.notes, *notes, *schema.notes[1:]))
@@ -85,6 +83,70 @@ def asked(
     x = torch.from_numpy(schema.inputs(frame)).float()
     pool = Pool(x, kind, None, judged, names, stem(path), known, given, schema.features)
     return TablePool(pool.standardized(), schema, frame, schema.notes)
+
+
+def pictured(
+    path: str | Path,
+    target: str = "label",
+    test: str | Path | None = None,
+    classes: Sequence[str] = (),
+    kind: Kind | None = None,
+    labels: str | Path | None = None,
+    size: int | None = None,
+) -> TablePool:
+    """Pictures whose labels a person will tell, each with the name of its file; see `albums.read_album`.
+
+    What is known already: pictures in a directory that has the name of a class, and those that the table ``labels``
+    names. ``test``: pictures of the same kind, in directories named by class, to be judged on.
+    """
+    import pandas as pd
+
+    album = albums.read_album(path, size)
+    told = albums.known_labels(album, classes, labels)
+    frame = pd.DataFrame({albums.FILE: album.names, target: pd.Series(told, dtype=object)})
+    filled = _filled(frame, target)
+    kind, names, notes = _announced(frame[filled], target, kind or "classes", classes)
+    given = _numbered(frame[target][filled].tolist(), kind, names)
+    judged = None if test is None else _held(albums.read_album(test, size), kind, names, test)
+    shape = album.x.shape
+    if judged is not None and judged[0][0].shape != shape[1:]:  # type: ignore[index]
+        raise ValueError(
+            f"test must hold pictures of the shape {list(shape[1:])}, as the pool does: give --size to both"
+        )
+    known, image_shape = torch.from_numpy(np.flatnonzero(filled)), (shape[1], shape[2], shape[3])
+    pool = Pool(album.x, kind, None, judged, names, Path(path).stem, known, given, image_shape=image_shape)
+    said = f"{len(pool)} pictures of {shape[3]} x {shape[2]} pixels, {'grey' if shape[1] == 1 else 'in colour'}"
+    return TablePool(pool, None, frame, (said, *notes))
+
+
+def _held(album: albums.Album, kind: Kind, classes: Sequence[str], path: str | Path) -> Examples:
+    """Pictures that are labelled by their directories."""
+    told = albums.known_labels(album, classes)
+    rows = [row for row, text in enumerate(told) if text is not None]
+    if kind != "classes" or not rows:
+        raise ValueError(f"test {path} must hold pictures in directories named by class ({', '.join(classes)})")
+    return album.x[rows], _numbered([text for text in told if text is not None], kind, classes)
+
+
+def _numbered(told: Sequence[str], kind: Kind, classes: Sequence[str]) -> torch.Tensor:
+    """Labels that a person wrote, as numbers."""
+    if kind == "classes":
+        return torch.tensor([classes.index(text) for text in told], dtype=torch.int64)
+    values = []
+    for text in told:
+        try:
+            values.append(float(text))
+        except ValueError:
+            raise ValueError(f"known labels must be numbers, as the kind is {kind}, got {text!r}") from None
+    return torch.tensor(values) if kind == "reals" else torch.tensor(values, dtype=torch.int64)
+
+
+def _filled(frame: pd.DataFrame, target: str) -> Any:
+    """Which rows have a label; an error if all do."""
+    filled = frame[target].notna().to_numpy()
+    if filled.all():
+        raise ValueError(f"target {target!r} must be empty in some rows to be asked for, but all {len(frame)} have one")
+    return filled
 
 
 def _announced(

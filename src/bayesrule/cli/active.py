@@ -1,10 +1,10 @@
 """Ask for labels where they are worth most: learning curves of acquisitions, or questions for a person.
 
-DATA is a name, or a .csv or .parquet file with --target. Where all labels are known this is a simulation: each
-acquisition begins with a few labels, asks for more, a batch at a time, and is judged on test examples. With --ask a
-person answers: the rows to label next are written to a file (and a page to click through), --tell reads the answers,
-and the run goes on from where it stood, as often as it takes. Prints a table, and writes result.json, curves.png and
-report.html; the same command goes on where it stopped.
+DATA is a name, a .csv or .parquet file with --target, or a person's own pictures in a directory. Where all labels are
+known this is a simulation: each acquisition begins with a few labels, asks for more, a batch at a time, and is judged
+on test examples. With --ask a person answers: the rows to label next are written to a file (and a page to click
+through), --tell reads the answers, and the run goes on from where it stood, as often as it takes. Prints a table, and
+writes result.json, curves.png and report.html; the same command goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bayesrule.cli.claims import claim
 from bayesrule.cli.queried import Opened
 from bayesrule.cli.sources import name_of
 from bayesrule.cli.terminal import say, show_json, show_table
-from bayesrule.data import fingerprint, load_set
+from bayesrule.data import albums, fingerprint, load_set
 from bayesrule.files import write_atomically
 from bayesrule.locks import held
 from bayesrule.report import provenance
@@ -38,10 +38,11 @@ EPILOG = """examples:
   bayesrule active digits --acquire random,bald,batchbald --method mc-dropout --seeds 0,1,2
   bayesrule active houses.csv --target price --acquire random,expected-variance
   bayesrule active pool.csv --target sold --classes yes,no --ask queries.csv --out runs/sold
-  bayesrule active pool.csv --target sold --classes yes,no --tell queries.csv --ask queries.csv --out runs/sold"""
+  bayesrule active pool.csv --target sold --classes yes,no --tell queries.csv --ask queries.csv --out runs/sold
+  bayesrule active photos/ --size 64 --classes cat,dog --ask queries.html --out runs/photos"""
 ACQUIRE = "random,bald"
 BUDGET = 100
-LABEL = "label"  # the column of answers where there is no table
+LABEL = albums.LABEL  # the column of answers where there is no table
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Source:
     person: bool = False
     table: str | None = None
     features: str | None = None
+    labels: str | None = None
+    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -108,9 +111,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warm", action="store_true", help="each round goes on from the network of the last")
     help = "accuracies to be reached: how many labels does it take? (0.9,0.95)"
     parser.add_argument("--reach", type=_shares, default=(0.9, 0.95), metavar="A,B", help=help)
-    parser.add_argument("--ask", metavar="FILE", help="write the rows to be labelled next to this .csv, and a page")
+    parser.add_argument("--ask", metavar="FILE", help="write the rows to be labelled next to this .csv and an .html")
     parser.add_argument("--tell", metavar="FILE", help="read the labels of the rows that were asked for")
     parser.add_argument("--classes", type=options.columns, default=(), metavar="A,B", help="labels that there will be")
+    help = "of pictures: a table of known labels, with the columns file and label"
+    parser.add_argument("--labels", metavar="FILE", help=help)
+    help = "of pictures: make squares of so many pixels a side of all of them"
+    parser.add_argument("--size", type=int, metavar="N", help=help)
     options.seeds(parser)
     options.jobs(parser)
     options.about_output(parser, "where the result goes (results/active-DATA)")
@@ -183,6 +190,11 @@ def _arguments(cell: Cell, pool: Pool, features: nn.Module | None = None) -> dic
 @lru_cache(maxsize=1)
 def opened(source: Source, data_dir: str | None) -> Opened:
     """The pool that a source stands for."""
+    if options.is_album(source.data):
+        about = (source.test, source.classes, source.kind, source.labels, source.size)
+        seen = tables.pictured(source.data, LABEL, *about)
+        folder = Path(source.data)
+        return Opened(seen.pool, seen.frame, seen.notes, folder if folder.is_dir() else None)
     if source.target is None:
         split = load_set(source.data, data_dir)
         pool = pools.of(split).standardized()
@@ -204,6 +216,11 @@ def _source(args: argparse.Namespace, given: dict[str, Any], person: bool) -> So
     data = given["data"]
     if args.classes and not person:
         raise ValueError("--classes is for --ask: of a simulation the column itself says what classes there are")
+    if options.is_album(data):
+        return _pictures(args, given, person)
+    for option in ("labels", "size"):
+        if getattr(args, option) is not None:
+            raise ValueError(f"--{option} is for a directory of pictures, which {data} is not")
     if options.is_table(data):
         if "target" not in given:
             raise ValueError("a table needs --target COLUMN, the labels to ask for")
@@ -215,6 +232,25 @@ def _source(args: argparse.Namespace, given: dict[str, Any], person: bool) -> So
     if args.classes:
         raise ValueError(f"--classes is for .csv and .parquet files: the classes of {data} are known")
     return Source(data, person=person, features=args.features)
+
+
+def _pictures(args: argparse.Namespace, given: dict[str, Any], person: bool) -> Source:
+    """What the command line says of a person's own pictures."""
+    data = given["data"]
+    if not person:
+        raise ValueError(f"--ask or --tell must be given for pictures of your own ({data}): who else knows the labels?")
+    for option in ("target", "drop"):
+        if option in given:
+            raise ValueError(
+                f"--{option} is for .csv and .parquet files: the labels of pictures are the column {LABEL}"
+            )
+    named = {name: given[name] for name in ("kind", "sep", "test") if name in given}
+    content = albums.fingerprint(data)
+    labels = None if args.labels is None else str(Path(args.labels).resolve())
+    if labels is not None:
+        content += fingerprint(labels)
+    about = {"classes": args.classes, "features": args.features, "labels": labels, "size": args.size}
+    return Source(data, person=True, table=content, **named, **about)
 
 
 def _plan(args: argparse.Namespace, given: dict[str, Any], pool: Pool, person: bool) -> Plan:
@@ -236,8 +272,8 @@ def _check(args: argparse.Namespace, pool: Pool, plan: Plan, names: Sequence[str
         raise ValueError("--acquire and --seeds must be one each with --ask and --tell: a person answers once")
     if args.features is not None and pool.image_shape is None:
         raise ValueError(f"--features {args.features} is for pictures, which the rows of {pool.name} are not")
-    if args.ask is not None and not args.ask.endswith(".csv"):
-        raise ValueError(f"--ask must be a file that ends in .csv, got {args.ask}")
+    if args.ask is not None and not args.ask.endswith((".csv", ".html")):
+        raise ValueError(f"--ask must be a file that ends in .csv or .html, got {args.ask}")
     for name in names:
         chosen(name).check(pool.kind)
     # a session checks everything against the pool before it learns
@@ -272,8 +308,8 @@ def _question(args: argparse.Namespace, session: Session, opened_pool: Opened, t
     frame = None if opened_pool.frame is None else opened_pool.frame.iloc[rows]
     table = questions.written(session.result, target, frame)
     columns = queried.columns(opened_pool, target)
-    examples = [queried.shown(opened_pool, row, "", columns) for row in rows]
-    path = Path(args.ask)
+    examples = [queried.questioned(opened_pool, row, columns) for row in rows]
+    path = Path(args.ask).with_suffix(".csv")
     page = path.with_suffix(".html")
     name = questions.identity(session.result, rows)
     write_atomically(path, table.to_csv(index=False))
@@ -296,7 +332,7 @@ def _publish(
     facts = [("command", args.command), *((key, str(value)) for key, value in used.items())]
     facts.append(("seeds", ", ".join(map(str, args.seeds))))
     facts.append(("versions", " · ".join(f"{name} {version}" for name, version in about["versions"].items())))
-    title = Path(source.data).name if source.target else source.data
+    title = source.data if source.table is None else Path(source.data).name
     summary = f"{len(pool)} rows, {'answered by a person' if source.person else 'their labels known'}"
     asked = [queried.asked(opened_pool, name, found[0], source.target) for name, found in runs.items()]
     curves = report.Curves(title, summary, runs, pool.kind == "classes", args.reach, facts, opened_pool.notes, asked)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from bayesrule import temperatures
-from bayesrule.data import NAMES, TABLES, Kind
+from bayesrule.data import NAMES, TABLES, Kind, albums
 from bayesrule.data.reading import ending
 from bayesrule.files import FileError
 from bayesrule.jobs import on as elsewhere
@@ -109,7 +109,8 @@ def default_method(data: str) -> str:
     >>> default_method("houses.csv"), default_method("uci/concrete"), default_method("mnist")
     ('auto', 'auto', 'ensemble')
     """
-    return "auto" if is_table(data) or data in TABLES else "ensemble"
+    tabular = data in TABLES or (is_table(data) and not is_album(data))
+    return "auto" if tabular else "ensemble"
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
@@ -118,8 +119,9 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
     found = {key: value for key, value in vars(args).items() if key in known}
     if "set" in found:
         found["set"] = tuple(found["set"])
-    if is_table(found.get("data", "")):  # absolute, so that the run can be resumed from anywhere
-        found["data"] = str(Path(found["data"]).resolve())
+    data = found.get("data", "")
+    if is_table(data) or is_album(data):  # absolute, so that the run can be resumed from anywhere
+        found["data"] = str(Path(data).resolve())
     if "test" in found:
         found["test"] = str(Path(found["test"]).resolve())
     if "data_dir" in found:
@@ -130,6 +132,11 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
 def is_table(data: str) -> bool:
     """Whether DATA is a file rather than a name."""
     return ending(data) is not None or (data not in NAMES and Path(data).is_file())
+
+
+def is_album(data: str) -> bool:
+    """Whether DATA is a directory or an archive of pictures."""
+    return data not in NAMES and albums.is_album(data)
 
 
 def about_data(parser: argparse.ArgumentParser, optional: bool = False) -> None:
@@ -164,10 +171,12 @@ def about_stream(parser: argparse.ArgumentParser) -> None:
 
 def about_pool(parser: argparse.ArgumentParser) -> None:
     """DATA whose rows may be asked for, how to read it if it is a table, and how to learn from its labels."""
-    help = "a name (see: bayesrule data), or a .csv or .parquet file with --target"
+    help = "a name (see: bayesrule data), a .csv or .parquet file with --target, or for --ask a directory of pictures"
     parser.add_argument("data", metavar="DATA", help=help)
     _about_table(parser)
-    _option(parser, "--test", metavar="FILE", help="a table to test on (a fifth of the rows of DATA, none with --ask)")
+    _option(
+        parser, "--test", metavar="FILE", help="what to test on, such as DATA (a fifth of its rows, none with --ask)"
+    )
     method(parser)
     _option(parser, "--epochs", type=int, metavar="N", help="passes over the labelled rows in each round")
     _option(parser, "--hidden", type=_widths, metavar="N,N", help="hidden widths of a fully connected network")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from bayesrule.active import Pool, Result
+from bayesrule.data import albums
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,11 +25,12 @@ ROUNDS = 12  # whose rows are on the page
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A pool, its rows as people read them (None: pictures), and sentences about it."""
+    """A pool, its rows as people read them (None: pictures by name), sentences, and the ``folder`` of picture files."""
 
     pool: Pool
     frame: pd.DataFrame | None
     notes: tuple[str, ...]
+    folder: Path | None = None
 
 
 def asked(opened: Opened, name: str, result: Result, target: str | None) -> Asked:
@@ -65,10 +69,18 @@ def shown(opened: Opened, row: int, label: str, columns: Sequence[str]) -> Shown
     from bayesrule.report import runs
 
     pool, frame = opened.pool, opened.frame
-    if frame is not None:
-        return runs.Shown(label, "", [_words(frame.iloc[row][name]) for name in columns])
     assert isinstance(pool.x, Tensor)
-    return runs.shown(pool.x[row], label, pool.image_shape)
+    found = runs.shown(pool.x[row], label, pool.image_shape)
+    return found if frame is None else found._replace(cells=[_words(frame.iloc[row][name]) for name in columns])
+
+
+def questioned(opened: Opened, row: int, columns: Sequence[str]) -> Shown:
+    """A row of the pool for whoever labels it: a user's picture from its own file, however small the network's is."""
+    found = shown(opened, row, "", columns)
+    if opened.folder is None or opened.frame is None:
+        return found
+    file = opened.folder / str(opened.frame.iloc[row][albums.FILE])
+    return found._replace(png=b64encode(albums.preview(file)).decode())
 
 
 def _words(value: Any) -> str:

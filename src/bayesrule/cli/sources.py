@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from bayesrule import likelihoods
 from bayesrule.cli.guarantees import check_groups, spared_rows, told_apart
-from bayesrule.cli.options import RunSettings, is_table
+from bayesrule.cli.options import RunSettings, is_album, is_table
 from bayesrule.data import Kind, Schema, Split, fingerprint, load_set, load_table, read_table, spare
 from bayesrule.data.reading import open_table, stem
 from bayesrule.seeds import mixed
@@ -31,6 +32,8 @@ class Source(NamedTuple):
 
 def name_of(data: str) -> str:
     """A short name, fit for a directory: ``digits``, ``uci-boston``, ``houses`` for ``data/houses.csv``."""
+    if is_album(data):
+        return Path(data).stem
     return stem(data) if is_table(data) else data.replace("/", "-")
 
 

@@ -3,7 +3,7 @@
 Importing this package needs torch and numpy only; pandas, scikit-learn and pyarrow are imported where they are used.
 """
 
-from bayesrule.data import augmentations, inputs, shifts
+from bayesrule.data import albums, augmentations, inputs, shifts
 from bayesrule.data.batches import Arrays, Batch, Data
 from bayesrule.data.catalog import NAMES, TABLES, CatalogEntry, load_set, names
 from bayesrule.data.columns import AnswerColumn, CategoryColumn, Column, DateColumn
@@ -36,6 +36,7 @@ __all__ = [
     "Scaling",
     "Schema",
     "Split",
+    "albums",
     "and_gate",
     "as_data",
     "as_inputs",

@@ -49,7 +49,7 @@ def build(spec: Mapping[str, Any], seed: int = 0, device: str | torch.device = "
 
 
 def default_for(split: Split, likelihood: str | Likelihood | None = None) -> Spec:
-    """A network for the data: LeNet-5 for pictures of 28 pixels or more a side, an MLP for smaller ones, and `tabular`.
+    """A network for the data: LeNet-5 for squares of at least 28 pixels a side, an MLP for other pictures, `tabular`.
 
     It has as many outputs as the likelihood needs; None is the usual one for the kind of target.
 
@@ -60,8 +60,8 @@ def default_for(split: Split, likelihood: str | Likelihood | None = None) -> Spe
     x, y = split.test
     chosen = likelihoods.usual(split.kind) if likelihood is None else likelihoods.choose(likelihood)
     outputs = chosen.outputs_for(math.prod(y.shape[1:]), len(split.classes))
-    if split.image_shape is not None and min(split.image_shape[1:]) >= 28 and x.ndim == 4:
-        channels, side, _ = split.image_shape
+    channels, side, width = split.image_shape or (0, 0, 0)
+    if side == width >= 28 and x.ndim == 4:
         return {"name": "lenet5", "channels": channels, "side": side, "outputs": outputs}
     if split.image_shape is not None:
         return {"name": "mlp", "inputs": math.prod(x.shape[1:]), "outputs": outputs, "hidden": [128, 128]}
