@@ -69,10 +69,16 @@ def remove_partial(path: Path) -> None:
 
 def save(path: str | Path, tree: Tree, kind: str) -> None:
     """Save a tree under ``kind``, the word that says what the file holds."""
+    write_atomically(path, packed(tree, kind))
+
+
+def packed(tree: Tree, kind: str) -> bytes:
+    """What `save` writes: for a file that another process is to write."""
     tensors: dict[str, Tensor] = {}
     skeleton = json.dumps(_encode(tree, tensors))
     metadata = {"format": FORMAT, "kind": kind, "tree": skeleton, "sha256": _digest(kind, skeleton, tensors)}
-    write_atomically(path, to_bytes(tensors, metadata))
+    content: bytes = to_bytes(tensors, metadata)
+    return content
 
 
 def load(path: str | Path, kind: str, device: torch.device | str = "cpu") -> Tree:

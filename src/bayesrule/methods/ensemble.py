@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, ClassVar
@@ -179,22 +180,28 @@ class EnsembleLearner(Learner):
 
     def posterior(self) -> Posterior:
         """The mixture of the members' posteriors."""
-        return self._mixture([member.posterior() for member in self.members])
+        return _mixture(self.task, [member.posterior() for member in self.members])
 
     def conclude(self, held: Batch | None) -> Posterior:
         """Each member by itself, and then what is unknown of the pooled likelihood."""
-        mixture = self._mixture([member.conclude(held) for member in self.members])
-        if held is None:
-            return mixture
-        return match(mixture, held)
-
-    def _mixture(self, parts: list[Posterior]) -> Mixture:
-        pooled = self.task.likelihood.pooled([part.likelihood for part in parts])
-        starts = ["the module's own weights", *["drawn anew"] * (len(parts) - 1)]
-        return Mixture(parts, context(self.task, pooled, starts=starts, **_together(parts)))
+        return joined(self.task, [member.conclude(held) for member in self.members], held)
 
 
-def _together(parts: list[Posterior]) -> dict[str, Any]:
+def joined(task: Task, parts: Sequence[Posterior], held: Batch | None) -> Posterior:
+    """One posterior from those of all members, and what held-out data tell of the likelihood they have in common."""
+    mixture = _mixture(task, parts)
+    if held is None:
+        return mixture
+    return match(mixture, held)
+
+
+def _mixture(task: Task, parts: Sequence[Posterior]) -> Mixture:
+    pooled = task.likelihood.pooled([part.likelihood for part in parts])
+    starts = ["the module's own weights", *["drawn anew"] * (len(parts) - 1)]
+    return Mixture(list(parts), context(task, pooled, starts=starts, **_together(parts)))
+
+
+def _together(parts: Sequence[Posterior]) -> dict[str, Any]:
     """Of members that say whether they converged: whether all did, and the largest fall of a loss."""
     said = [part.info.get("diagnostics", {}) for part in parts]
     if not all("converged" in each for each in said):

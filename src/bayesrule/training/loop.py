@@ -21,18 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesrule import (
-    __version__,
-    files,
-    likelihoods,
-    methods,
-    modules,
-    naming,
-    priors,
-    processes,
-    seeds,
-    temperatures,
-)
+from bayesrule import __version__, files, modules, naming, processes, seeds
 from bayesrule.data import Batch, Data, as_data, augmentations
 from bayesrule.data.augmentations import Augmentation
 from bayesrule.files import Tree
@@ -49,9 +38,9 @@ from bayesrule.training.callbacks import Callback, EarlyStopping, LazyLogs, Prog
 from bayesrule.training.collapse import Terms
 from bayesrule.training.folder import Folder, Termination, on_sigterm
 from bayesrule.training.holdout import mean_nll, with_held_out
-from bayesrule.training.past import continue_from
+from bayesrule.training.prepared import prepared
 from bayesrule.training.progress import shown
-from bayesrule.training.settings import DATA, FitSettings, default_batch_size, default_temperature, is_open
+from bayesrule.training.settings import DATA, FitSettings, is_open
 
 START, ORDER, NOISE, END, HELD, SHARED, BELIEF, AUGMENT = range(8)  # what a seed is for
 LONG_ENOUGH = 1000  # steps of a fit that is asked at its end whether it has collapsed: a shorter one has just begun
@@ -120,40 +109,28 @@ def fit(
         augment: what is done to pictures each time they are trained on, one after the other: ``"flips"``, ``"crops"``,
             ``"augmix"``, or objects of `br.data.augmentations`. N stays the number of examples.
 
+    >>> from bayesrule.methods import MAP
     >>> X = torch.linspace(-1, 1, 64)[:, None]
-    >>> posterior = fit(nn.Linear(1, 1), (X, 2 * X[:, 0]), method=methods.MAP(lr=0.05), epochs=200)
+    >>> posterior = fit(nn.Linear(1, 1), (X, 2 * X[:, 0]), method=MAP(lr=0.05), epochs=200)
     >>> round(float(posterior.predict([[0.5]]).mean), 1)
     1.0
     """
     with ExitStack() as stack:
         try:
-            data = as_data(train)
-            scaling = None
-            chosen = naming.choose("method", method, methods.AVAILABLE, Method)
-            if temperature is None:
-                temperature = default_temperature(chosen, prior)
-            if isinstance(prior, Posterior):
-                model, data, likelihood, prior = continue_from(prior, model, data, likelihood)
-                scaling = data.scaling
-            if batch_size is None:
-                batch_size = default_batch_size(data.n)
-            to_convergence = epochs is None
-            if epochs is None:
-                epochs = chosen.default_epochs(data.steps(batch_size))
-            settings = FitSettings(
-                chosen,
-                None if likelihood is None else likelihoods.choose(likelihood),
-                None if prior is None else priors.choose(prior),
-                temperatures.choose(temperature),
+            model, data, settings = prepared(
+                model,
+                train,
+                method,
+                likelihood,
+                prior,
+                temperature,
                 epochs,
                 batch_size,
                 seed,
-                val if val is None or isinstance(val, int | float) else DATA,
+                val,
                 autocast,
-                scaling,
-                to_convergence,
                 output,
-                () if augment is None else augmentations.choose(augment),
+                augment,
             )
             folder = Folder(out) if isinstance(out, str | Path) else out
             if progress:
@@ -270,21 +247,34 @@ class Loop:
         # With nothing to save, and no other process that would wait, a signal is obeyed at once.
         watching = nullcontext() if self.folder is None and self.count == 1 else on_sigterm()
         with seeds.untouched(self.task.device), watching as termination:
-            while self.step < self.plan.steps and not (self.stop and self.step % self.plan.steps_per_epoch == 0):
-                self._epoch(self.step // self.plan.steps_per_epoch, termination)
-            history = self.plan.history[:]
-            if self.best is not None:
-                self._return_to(self.best)
-            posterior = self._known(lambda: self.learner.conclude(self.held))
-            if self.held is not None:
-                posterior = recalibrated(posterior, self.held)
-            self.plan.history[:] = history
-            diagnosis = {} if self.first is None else self._diagnosis(posterior, self.first)
+            self.train(termination)
+            posterior = self.finish(self.concluded())
+        if self.count > 1:
+            processes.any_of(False)  # the others wait for the file: who returns from a fit finds it
+        return posterior
+
+    def train(self, termination: Termination | None = None) -> None:
+        """All epochs that are left."""
+        while self.step < self.plan.steps and not (self.stop and self.step % self.plan.steps_per_epoch == 0):
+            self._epoch(self.step // self.plan.steps_per_epoch, termination)
+
+    def concluded(self) -> Posterior:
+        """What the learner knows at the end."""
+        history = self.plan.history[:]
+        if self.best is not None:
+            self._return_to(self.best)
+        posterior = self._known(lambda: self.learner.conclude(self.held))
+        self.plan.history[:] = history
+        return posterior
+
+    def finish(self, posterior: Posterior) -> Posterior:
+        """What is known at the end as people have it: recalibrated, with its story, in its file."""
+        if self.held is not None:
+            posterior = recalibrated(posterior, self.held)
+        diagnosis = {} if self.first is None else self._diagnosis(posterior, self.first)
         posterior = posterior.with_context(info=posterior.context.info | diagnosis | self._story())
         if self.folder is not None and not self.rank:
             self.folder.finish(posterior)
-        if self.count > 1:
-            processes.any_of(False)  # the others wait for the file: who returns from a fit finds it
         return posterior
 
     def _diagnosis(self, posterior: Posterior, first: Terms) -> dict[str, Any]:
@@ -294,7 +284,7 @@ class Loop:
         if found is None:
             return {}
         if found.collapsed and not self.rank:
-            warnings.warn(found.says, stacklevel=5)  # where `br.fit` was called
+            warnings.warn(found.says, stacklevel=6)  # where `br.fit` was called
         return {"collapse": found.to_json()}
 
     def _return_to(self, best: Tree) -> None:
