@@ -80,6 +80,15 @@ def on(executor: Executor) -> Iterator[None]:
         _ELSEWHERE.reset(token)
 
 
+def elsewhere() -> bool:
+    """Whether jobs are handed in to an executor: within a block of `on`.
+
+    >>> elsewhere()
+    False
+    """
+    return _ELSEWHERE.get() is not None
+
+
 def plain(question: Any) -> dict[str, Any]:
     """The fields of a question."""
     return {field.name: getattr(question, field.name) for field in fields(question)}

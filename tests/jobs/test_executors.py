@@ -119,6 +119,46 @@ def cluster(tmp_path_factory):
                 process.wait()
 
 
+def test_members_of_an_ensemble_are_learnt_by_a_cluster(cluster):
+    """To the bit what one fit learns."""
+    from distributed import Client
+
+    model, train = bayesrule.models.mlp(2, 2, hidden=(4,)), bayesrule.data.moons(60, seed=0)
+    with jobs.threads(1):
+        ensemble = bayesrule.methods.Ensemble(members=2)
+        here = bayesrule.fit(model, train, ensemble, prior=1.0, epochs=1)
+        with Client(cluster) as client, jobs.on(client.get_executor()):
+            there = bayesrule.training.fit_members(model, train, ensemble, prior=1.0, epochs=1)
+    assert torch.equal(there.predict(train[0]).probs, here.predict(train[0]).probs)
+
+
+@pytest.mark.slow
+def test_trials_of_a_sweep_are_done_by_a_cluster(cluster, tmp_path, capsys, unpainted, monkeypatch):
+    pytest.importorskip("optuna")
+    command = "sweep moons --method map --space lr=1e-3:1:log --trials 3 --epochs 1 --sampler random --prior 1 --json"
+    assert main([*command.split(), "--out", str(tmp_path / "one")]) == 0
+    here = _trials(capsys.readouterr().out)
+    monkeypatch.setattr("bayesrule.sweeps.search.work", lambda *_, **__: iter(()))  # what is left here: nothing
+    assert main([*command.split(), "--out", str(tmp_path / "two"), "--cluster", cluster]) == 0
+    assert _trials(capsys.readouterr().out) == here
+
+
+def _trials(page):
+    """Settings and scores."""
+    return [(trial["settings"], trial["scores"]) for trial in json.loads(page)["trials"]]
+
+
+@pytest.mark.slow  # a process that loads torch for each job; what submitit's jobs have is tested with `Handle`
+def test_submitit_does_jobs(tmp_path, monkeypatch):
+    """By its executor for processes of this machine; that for Slurm has the same methods."""
+    submitit = pytest.importorskip("submitit")
+    monkeypatch.setenv("PYTHONPATH", str(Path(bayesrule.__file__).parents[1]))
+    executor = submitit.LocalExecutor(folder=tmp_path)
+    executor.update_parameters(timeout_min=5)
+    with jobs.on(executor):
+        assert dict(jobs.finished(pow, [(2, 10), (3, 4)])) == {0: 1024, 1: 81}
+
+
 def test_a_worker_that_is_killed_loses_nothing_and_nothing_is_there_twice(cluster, tmp_path):
     """The one that has begun the first job is killed while it is at it."""
     from distributed import Client

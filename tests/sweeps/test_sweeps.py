@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import Future
 
 import optuna
 import pytest
 import torch
 
 import bayesrule as br
-from bayesrule import sweeps
+from bayesrule import jobs, sweeps
 from bayesrule.cli import main
 from bayesrule.methods import BBB
 from bayesrule.sweeps import Choice, Log, Uniform, search, store, workers
@@ -109,6 +110,24 @@ def test_two_jobs_do_each_trial_once(tmp_path):
     assert found.running == 0
     again = sweep(trials=5, storage=tmp_path / "sweep.db", callbacks=[pytest.fail])
     assert outcome(again) == outcome(whole)
+
+
+def test_workers_go_to_an_executor_and_need_a_storage_that_they_reach(tmp_path):
+    handed_in = []
+
+    class Here:
+        def submit(self, fn, /, *args):
+            handed_in.append(fn)
+            found = Future()
+            found.set_result(fn(*args))
+            return found
+
+    with jobs.on(Here()):
+        with pytest.raises(ValueError, match="jobs=1 need a storage that processes share"):
+            sweep()
+        found = sweep(jobs=2, storage=tmp_path / "sweep.db")
+    assert outcome(found) == outcome(whole())
+    assert len(handed_in) == 2
 
 
 def begin_elsewhere(path, index, heartbeat=True, **signed):

@@ -296,6 +296,8 @@ def workers(args: argparse.Namespace) -> Iterator[None]:
             f"--jobs {args.jobs} and --cluster exclude each other: a cluster has as many workers as it has"
         )
     with _client(address) as client, elsewhere(client.get_executor()):
+        # Of those that are there now: a sweep hands in workers, and not trials.
+        args.jobs = max(1, sum(client.nthreads().values()))
         yield
 
 

@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--val", type=float, default=0.2, metavar="SHARE", help="of the training examples, held out (0.2)"
     )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes side by side (1)")
+    options.jobs(parser)
     parser.add_argument("--storage", metavar="URL", help="an Optuna storage, for many machines (sweep.db in --out)")
     parser.add_argument("--name", help="of the sweep in the storage (DATA-METHOD)")
     options.about_output(parser, "where the result goes (sweeps/DATA-METHOD)")

@@ -13,6 +13,7 @@ from torch import nn
 
 from bayesrule import likelihoods, methods, modules, priors, seeds, temperatures
 from bayesrule.data import Arrays, Batch, Data, as_data, hold_out
+from bayesrule.jobs import elsewhere
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method, Noise, Plan, default_epochs
 from bayesrule.naming import unknown
@@ -82,7 +83,8 @@ def sweep(
         name: of the study in the storage; the same one is continued.
         seed: the same seed gives the same trials, with one job or random search.
         val: the share of ``train`` to hold out, or held-out ``(X, y)`` in the user's units.
-        jobs: processes side by side on this machine.
+        jobs: processes side by side on this machine; within a block of `bayesrule.jobs.on`, how many workers are handed
+            in to the executor, which must reach the storage.
         callbacks: called with a `SweepProgress` after each trial.
         fixed: likelihood and batch_size, and prior, epochs and temperature if the space lacks them, as for `br.fit`.
 
@@ -96,7 +98,8 @@ def sweep(
             raise ValueError(f"{key} must be a whole number of at least 1, not {number!r}")
     if sampler not in SAMPLERS:
         raise unknown("sampler", sampler, SAMPLERS)
-    if jobs > 1 and storage is None:
+    beside = jobs > 1 or elsewhere()
+    if beside and storage is None:
         raise ValueError(f"jobs={jobs} need a storage that processes share: give a file, such as storage='sweep.db'")
     kept = the_store()  # an error now if Optuna is missing
     chosen = methods.choose(USUAL if method is None else method)
@@ -130,7 +133,7 @@ def sweep(
     with where.opened(job) as store:
         store.agree(job.about(data) | {"sampler": sampler})
         watch = _Watch(job, store, trials, callbacks)
-        if jobs > 1:
+        if beside:
             side_by_side(job, where, trials, jobs, watch.look)
         # One that died just now is found after the grace; two beats more, since databases may count whole seconds.
         for _ in work(job, store, trials, patience=kept.GRACE + 2 * kept.BEAT):
