@@ -11,11 +11,13 @@ import signal
 import sys
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -26,8 +28,8 @@ from bayesrule.seeds import mixed
 ROWS = 12  # of a batch, which one, two and three processes share evenly
 
 
-class SameNoise(br.optim.IVON):
-    """IVON whose noise does not depend on how many processes there are."""
+class SameNoise:
+    """Noise that does not depend on how many processes there are."""
 
     def _draw(self, flats):
         self.draws += 1
@@ -40,6 +42,14 @@ class SameNoise(br.optim.IVON):
             flat.noise.copy_(torch.cat(parts))
             flat._seed = self.draws
             flat.draw(self.draws, 0, False)
+
+
+class QuietIVON(SameNoise, br.optim.IVON):
+    pass
+
+
+class QuietVadam(SameNoise, br.optim.Vadam):
+    pass
 
 
 def network():
@@ -110,7 +120,81 @@ def quiet(model, out=None):
 
 
 def same_noise(model):
-    return ivon(model, SameNoise, hess_init=[torch.full_like(p, 0.5) for p in network().parameters()])
+    return ivon(model, QuietIVON, hess_init=[torch.full_like(p, 0.5) for p in network().parameters()])
+
+
+def vadam(model):
+    """Twenty steps of Vadam under the same noise."""
+    optimizer = ivon(model, QuietVadam, lr=0.01, hess_init=0.5)
+    learn(model, optimizer, range(20))
+    return learnt(optimizer)
+
+
+def mode(model, prior=None):
+    """Twenty steps to the mode: the prior N(0, 2²) of 40 examples by Adam's weight decay, or in the loss."""
+    decay = 0.0 if prior is not None else 1 / (40 * 2.0**2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05, weight_decay=decay)
+    for step in range(20):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        if prior is not None:
+            loss = loss - prior.log_prob(dict(model.named_parameters())) / 40
+        loss.backward()
+        optimizer.step()
+    return {name: shards.whole(p).detach().clone() for name, p in model.named_parameters()}
+
+
+def whole_of(model):
+    """All of a sharded model in a network that is not, by torch's own means."""
+    whole = network()
+    whole.load_state_dict(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)))
+    return whole
+
+
+def path(model, out=None):
+    """SWAG over the last ten of twenty steps, with a checkpoint in the middle that goes on in another object."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    collected = br.optim.Path(model.named_parameters(), rank=4)
+    for step in range(20):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        if step >= 10:
+            collected.collect()
+        if step == 12 and out is not None:
+            dcp.save(collected.state_dict(), checkpoint_id=out / "path")
+            collected = br.optim.Path(model.named_parameters(), rank=4)
+            state = collected.state_dict()
+            dcp.load(state, checkpoint_id=out / "path")
+            collected.load_state_dict(state)
+    posterior = collected.to_posterior(network(), "categorical")
+    return {
+        "mean": posterior.mean,
+        "values": posterior.precision.values,
+        "factor": posterior.precision.factor,
+        "held": len(collected.moments.mean),
+        "probs": posterior.predict(torch.ones(1, 3)).probs,
+    }
+
+
+def mean_field(spread):
+    """Twenty steps of Bayes by Backprop without noise; its means and deviations are flat vectors, and so spread."""
+    bnn = br.nn.bayesianize(network(), prior=1.0, initial_std=0.1)
+    if spread:
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        fully_shard(bnn, mesh=mesh, ignored_params=set(bnn.module.parameters()))
+    optimizer = torch.optim.Adam([bnn.mean, bnn.rho], lr=0.02)
+    held = sum(shards.local(p).numel() for p in (bnn.mean, bnn.rho))
+    with mock.patch("torch.randn_like", torch.zeros_like):
+        for step in range(20):
+            x, y = batch(step)
+            optimizer.zero_grad()
+            bnn.objective(nn.functional.cross_entropy(bnn(x), y), weight=1 / 40).backward()
+            optimizer.step()
+    posterior = bnn.posterior("categorical")
+    return {"mean": posterior.mean, "std": bnn.stds, "held": held, "probs": posterior.predict(torch.ones(1, 3)).probs}
 
 
 def resumed(start):
@@ -172,6 +256,7 @@ def refused(out):
     unnamed = br.optim.IVON(model.parameters(), lr=0.1, ess=40)
     calls = {
         "vogn": lambda: br.optim.VOGN(model.parameters(), lr=0.1, ess=40, model=model),
+        "ogn": lambda: br.optim.OGN(model.parameters(), lr=0.1, ess=40, model=model),
         "von": lambda: br.optim.VON(model.parameters(), lr=0.1, ess=40),
         "to_posterior": lambda: optimizer.to_posterior(model, "categorical"),
         "no names": lambda: unnamed.to_posterior(network(), "categorical"),
@@ -186,6 +271,13 @@ def refused(out):
     return said
 
 
+def others(out):
+    """What needs no optimiser of this library's."""
+    model = sharded()
+    found = {"vadam": vadam(sharded()), "mode": mode(model), "path": path(sharded(), out), "bbb": mean_field(True)}
+    return found | {"whole": dict(whole_of(model).named_parameters())}
+
+
 def main(out, start=None):
     dist.init_process_group("gloo")
     if start == "lost":
@@ -193,7 +285,7 @@ def main(out, start=None):
     elif start is not None:
         found = {"resumed": resumed(start)}
     else:
-        found = {"quiet": quiet(sharded(), out), "noisy": noisy(), "refused": refused(out)}
+        found = {"quiet": quiet(sharded(), out), "noisy": noisy(), "refused": refused(out), **others(out)}
     torch.save(found, out / f"{dist.get_rank()}.pt")
     dist.destroy_process_group()
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import bayesrule as br
+
 sys.path.insert(0, str(Path(__file__).parent))
 import sharded
 from test_processes import TORCHRUN
@@ -51,6 +53,38 @@ def test_under_the_same_noise_shares_learn_what_a_whole_network_does(out, alone)
         close(each["quiet"], alone)
 
 
+def test_vadam_learns_what_a_whole_network_does(out):
+    wanted = sharded.vadam(sharded.network())
+    for each in out[1]:
+        close(each["vadam"], wanted)
+
+
+def test_the_mode_needs_the_weight_decay_of_adam_alone(out):
+    """Which is the gradient of −log N(w; 0, s²)/N; what is gathered is a network like any other."""
+    wanted = sharded.mode(sharded.network(), br.priors.Gaussian(2.0).resolve(sharded.network()))
+    for each in out[1]:
+        for name, value in wanted.items():
+            torch.testing.assert_close(each["mode"][name], value, rtol=1e-5, atol=1e-5)
+            assert torch.equal(each["whole"][name], each["mode"][name])
+
+
+def test_a_path_over_shares_is_that_of_a_whole_network(out):
+    """Also through a checkpoint of the moments."""
+    wanted = sharded.path(sharded.network())
+    assert sum(each["path"]["held"] for each in out[1]) == wanted["held"]
+    for each in out[1]:
+        for name in ("mean", "values", "factor", "probs"):
+            torch.testing.assert_close(each["path"][name], wanted[name], rtol=1e-4, atol=1e-6)
+
+
+def test_mean_field_means_and_deviations_may_be_shares(out):
+    wanted = sharded.mean_field(False)
+    assert sum(each["bbb"]["held"] for each in out[1]) == wanted["held"]
+    for each in out[1]:
+        for name in ("mean", "std", "probs"):
+            torch.testing.assert_close(each["bbb"][name], wanted[name], rtol=1e-5, atol=1e-5)
+
+
 def test_each_share_has_its_own_noise_and_all_are_of_one_network(out):
     first, *others = (each["noisy"] for each in out[1])
     for other in others:
@@ -69,6 +103,7 @@ def test_a_look_at_drawn_weights_says_how_to_end_it(out):
 
 SAID = {
     "vogn": "TypeError: VOGN needs whole weights, and these parameters are sharded",
+    "ogn": "TypeError: OGN needs whole weights",
     "von": "TypeError: VON needs whole weights",
     "to_posterior": "TypeError: model must be a network that is not sharded",
     "no names": "ValueError: '0' must be a parameter of the model, which has 0.weight, 0.bias, 2.weight, ...",

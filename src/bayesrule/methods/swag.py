@@ -15,13 +15,12 @@ from bayesrule.files import Tree
 from bayesrule.methods.base import Learner, Logs, Method, Plan, context
 from bayesrule.methods.point import PointLearner
 from bayesrule.optim import Cosine, Group, History, Schedule, WarmUp
+from bayesrule.optim.path import Moments, covariance
 from bayesrule.posteriors import Gaussian, Particles, Posterior, match
 from bayesrule.seeds import Noise
-from bayesrule.structures import LowRank
 from bayesrule.task import Task
 
 PARTICLES = 32  # networks kept where BatchNorm needs statistics for each
-TINY = 1e-16  # the least variance of a weight, for those that never move
 
 
 @dataclass(frozen=True)
@@ -85,41 +84,32 @@ class SWAGLearner(Learner):
     """A point learner and the moments of its path."""
 
     def __init__(self, base: PointLearner, at: set[int], rank: int, noise: Noise) -> None:
-        self.base, self.at, self.rank, self.noise = base, at, rank, noise
-        self.count = 0
-        self.mean = torch.zeros_like(self._vector())
-        self.squares = torch.zeros_like(self.mean)  # Σ (w − w̄)², by Welford
-        self.deviations: list[Tensor] = []
+        self.base, self.at, self.noise = base, at, noise
+        self.moments = Moments.none(self._vector(), rank)
 
     def step(self, batch: Batch) -> Logs:
         """A step of the point learner, and now and then a snapshot."""
         logs = self.base.step(batch)
         if self.base.steps in self.at:
-            self._snapshot()
+            self.moments.add(self._vector())
         return logs
 
     def _vector(self) -> Tensor:
         return modules.flatten(self.base.parameters).detach()
 
-    def _snapshot(self) -> None:
-        before = self._vector() - self.mean
-        self.count += 1
-        self.mean += before / self.count
-        after = self._vector() - self.mean
-        self.squares += before * after
-        self.deviations = [*self.deviations, after][-self.rank :]
-
     def state_dict(self) -> Tree:
         """The point learner's state and the moments."""
-        moments = {"count": self.count, "mean": self.mean, "squares": self.squares, "deviations": self.deviations}
+        known = self.moments
+        moments = {"count": known.count, "mean": known.mean, "squares": known.squares, "deviations": known.deviations}
         return {"base": self.base.state_dict(), **moments}
 
     def load_state_dict(self, state: Tree) -> None:
         """Undo `state_dict`."""
         self.base.load_state_dict(state["base"])
-        device = self.mean.device
-        self.count, self.deviations = state["count"], [moved.to(device) for moved in state["deviations"]]
-        self.mean, self.squares = state["mean"].to(device, copy=True), state["squares"].to(device, copy=True)
+        device = self.moments.mean.device
+        mean, squares = state["mean"].to(device, copy=True), state["squares"].to(device, copy=True)
+        deviations = [moved.to(device) for moved in state["deviations"]]
+        self.moments = Moments(mean, squares, self.moments.rank, deviations, state["count"])
 
     def posterior(self) -> Posterior:
         """The Gaussian of the moments.
@@ -127,14 +117,14 @@ class SWAGLearner(Learner):
         It is the present point before there are two snapshots; also for a network with BatchNorm, whose statistics
         under other weights take passes over the data.
         """
-        if self.count < 2 or modules.has_batch_norm(self.base.network):
+        if self.moments.count < 2 or modules.has_batch_norm(self.base.network):
             return self.base.posterior()
         return self._gaussian()
 
     def conclude(self, held: Batch | None) -> Posterior:
         """The Gaussian, or networks drawn from it, each with its own statistics."""
         self.base.check_sound()
-        if self.count < 2 or not modules.has_batch_norm(self.base.network):
+        if self.moments.count < 2 or not modules.has_batch_norm(self.base.network):
             return super().conclude(held)
         particles = self._particles(self._gaussian())
         if held is None:
@@ -143,18 +133,16 @@ class SWAGLearner(Learner):
 
     def _gaussian(self) -> Gaussian:
         network, task = self.base.network, self.base.task
-        variance = (0.5 * self.squares / self.count).clamp_min(TINY)
-        # half the variance from the diagonal and half from the directions, as in the paper: hence both factors of 2
-        factor = torch.stack(self.deviations, 1) / math.sqrt(2 * (len(self.deviations) - 1))
-        mean = modules.copies(modules.unflatten(self.mean, self.base.parameters))
+        known = self.moments
+        mean = modules.copies(modules.unflatten(known.mean, self.base.parameters))
         about = context(task, self.base.learnt())
-        precision = LowRank(variance, factor, of="covariance")
+        precision = covariance(known.squares, known.deviations, known.count)
         return Gaussian(mean, precision, modules.copies(dict(network.named_buffers())), about)
 
     def _particles(self, gaussian: Gaussian) -> Particles:
         """Samples of the Gaussian, each with the statistics that its weights give on the training data."""
         networks = []
-        generator = torch.Generator(self.mean.device).manual_seed(self.noise.integer())
+        generator = torch.Generator(self.moments.mean.device).manual_seed(self.noise.integer())
         for state in gaussian.draw(PARTICLES, generator):
             network = modules.twin(self.base.task.model)
             network.load_state_dict(state, strict=False)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from bayesrule import likelihoods, modules, priors
+from bayesrule import likelihoods, modules, priors, shards
 from bayesrule.data import Scaling
 from bayesrule.likelihoods import Likelihood
 from bayesrule.modules import Parameters
@@ -90,12 +90,12 @@ class Variational(nn.Module):
     @property
     def means(self) -> Parameters:
         """The means by the module's own names."""
-        return modules.unflatten(self.mean.detach(), self.like)
+        return modules.unflatten(shards.whole(self.mean.detach()), self.like)
 
     @property
     def stds(self) -> Parameters:
         """The standard deviations by the module's own names."""
-        return modules.unflatten(softplus(self.rho.detach()), self.like)
+        return modules.unflatten(softplus(shards.whole(self.rho.detach())), self.like)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The module's output under one draw."""
@@ -263,8 +263,11 @@ class Variational(nn.Module):
         return {**self.__dict__, "_drawn": None}
 
     def posterior(self, likelihood: str | Likelihood, scaling: Scaling | None = None) -> Gaussian:
-        """q as a Gaussian posterior over the parameters of the original module."""
-        std = softplus(self.rho).detach()
+        """q as a Gaussian posterior over the parameters of the original module.
+
+        Where ``mean`` and ``rho`` are sharded, all processes have to call this: shares are gathered.
+        """
+        std = softplus(shards.whole(self.rho.detach()))
         self._check_range(std)
         frozen = [p for name, p in self.module.named_parameters() if name not in self.like]
         model = modules.twin(self.module, frozen)

@@ -7,6 +7,7 @@
                    amsbound, yellowfin
 ``IVON``           a Gaussian over the weights at the cost of Adam; ``VOGN``, ``OGN``,
                    ``VON``, ``Vadam``: its relatives; ``Natural``: what they share
+``Path``           moments of the weights that any optimiser comes by, for SWAG
 ``YellowFin``      momentum SGD that tunes its own learning rate and momentum
 ``Schedule``       a factor on the learning rate: ``Constant``, ``WarmUp``, ``Cosine``,
                    ``Cyclic``, ``Plateau``, ``Ramp``
@@ -24,6 +25,7 @@ from bayesrule.optim.flat import check_settings
 from bayesrule.optim.groups import Group
 from bayesrule.optim.ivon import IVON
 from bayesrule.optim.natural import Natural
+from bayesrule.optim.path import Path
 from bayesrule.optim.recipes import AVAILABLE, Recipe, choose
 from bayesrule.optim.schedules import (
     SCHEDULES,
@@ -56,6 +58,7 @@ __all__ = [
     "Group",
     "History",
     "Natural",
+    "Path",
     "Plateau",
     "Ramp",
     "Recipe",
