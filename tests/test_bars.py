@@ -74,6 +74,30 @@ def benchmark(name):
     return module
 
 
+def test_the_rate_of_a_service_is_one_that_all_requests_hold():
+    """A trial that was lucky is not believed: the next lower rate is asked, down to the lowest."""
+
+    def load(most, lucky):
+        """What holds all requests up to a rate, and trials up to another."""
+
+        def told(rate, count):
+            late = rate > (lucky if count == serving.TRIAL else most)
+            return {"asked rate": rate, "p99 ms": 60.0 if late else 20.0, "errors": 0}
+
+        return told
+
+    serving = benchmark("serving")
+    found = serving.highest(load(20, lucky=30), 10_000)
+    assert [trial["asked rate"] for trial in found["trials"]] == [5, 10, 15, 20, 25, 30, 40]
+    assert [missed["asked rate"] for missed in found["missed"]] == [30, 25]
+    assert found["load"]["asked rate"] == 20
+    assert serving.holds(found["load"])
+    none = serving.highest(load(1, lucky=1), 10_000)
+    assert (none["load"]["asked rate"], none["missed"]) == (5, [])
+    assert not serving.holds(none["load"])
+    assert not serving.holds({"p99 ms": 20.0, "errors": 1})
+
+
 @functools.cache
 def scores_on_images(table, name):
     """A row of a table of benchmarks/images.py, seed 0."""

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pandas as pd
 import pytest
@@ -140,20 +141,50 @@ def test_a_histogram_counts_up():
     assert buckets[-1] == 3
 
 
-def test_no_answer_in_time(houses, tables):
-    service = Service(houses, Limits(seconds=1e-9))
+@contextlib.contextmanager
+def served(houses, limits):
+    """A service of other limits: its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
-        server = uvicorn.Server(uvicorn.Config(application(service, ""), log_level="error"))
+        server = uvicorn.Server(uvicorn.Config(application(Service(houses, limits), ""), log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [free]})
         thread.start()
-        connection = http.client.HTTPConnection(*free.getsockname(), timeout=10)
+        try:
+            yield free.getsockname()
+        finally:
+            server.should_exit = True
+            thread.join(10)
+
+
+def test_no_answer_in_time(houses, tables):
+    with served(houses, Limits(seconds=1e-9)) as address:
+        connection = http.client.HTTPConnection(*address, timeout=10)
         connection.request("POST", "/predict", json.dumps({"rows": rows(tables)}), {"Content-Type": "application/json"})
         response = connection.getresponse()
         assert response.status in (408, 503)
         assert "1e-09 s" in json.loads(response.read())["error"]
         connection.close()
-        server.should_exit = True
-        thread.join(10)
+
+
+def test_a_body_that_trickles_in_is_not_waited_for(houses, tables):
+    """It comes byte by byte, each soon enough, and never ends; who asks meanwhile is answered."""
+    with served(houses, Limits(seconds=0.5)) as address, socket.create_connection(address, timeout=10) as slow:
+        slow.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        slow.sendall(b"Content-Length: 1000\r\n\r\n")
+        slow.settimeout(0.05)
+        answer, began = b"", time.monotonic()
+        while not answer and time.monotonic() < began + 10:
+            slow.sendall(b" ")
+            with contextlib.suppress(TimeoutError):
+                answer = slow.recv(1000)
+        slow.settimeout(10)
+        while b"}" not in answer:
+            answer += slow.recv(1000)
+        other = http.client.HTTPConnection(*address, timeout=10)
+        assert ask_through(other, "GET", "/health") == {"status": "ok"}
+        other.close()
+    head, body = answer.split(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 408")
+    assert json.loads(body) == {"error": "the body must arrive in 0.5 s"}
 
 
 @pytest.mark.parametrize(
@@ -176,23 +207,71 @@ def test_without_the_extra(bayesrule, runs, monkeypatch):
     assert "pip install 'bayesrule[serve]'" in err
 
 
-def test_a_process_stops_when_it_is_told_to(runs, tables):
-    line = [sys.executable, "-m", "bayesrule", "serve", str(runs / "houses"), "--port", "0"]
+@contextlib.contextmanager
+def process(run):
+    """A service in a process of its own, and its port."""
+    line = [sys.executable, "-m", "bayesrule", "serve", str(run), "--port", "0"]
     process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
     try:
-        said = process.stderr.readline()
-        connection = http.client.HTTPConnection("127.0.0.1", int(re.search(r":(\d+):", said)[1]), timeout=60)
-        assert ask_through(connection, "GET", "/health") == {"status": "ok"}
-        body = json.dumps({"rows": rows(tables)})
-        connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
-        process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(ConnectionError):  # of a request that was not read yet: no answer, and no half of one
-            assert len(json.loads(connection.getresponse().read())["predictions"]) == 7
-        connection.close()
-        process.wait(60)
+        yield process, int(re.search(r":(\d+):", process.stderr.readline())[1])
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_process_stops_when_it_is_told_to(runs, tables):
+    with process(runs / "houses") as (service, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        assert ask_through(connection, "GET", "/health") == {"status": "ok"}
+        body = json.dumps({"rows": rows(tables)})
+        connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
+        service.send_signal(signal.SIGTERM)
+        with contextlib.suppress(ConnectionError):  # of a request that was not read yet: no answer, and no half of one
+            assert len(json.loads(connection.getresponse().read())["predictions"]) == 7
+        connection.close()
+        service.wait(60)
+
+
+def test_a_process_that_is_killed_leaves_no_half_answer(runs, tables):
+    """SIGKILL while four connections ask without a pause: each answer is whole, or none of it came."""
+    body, found, many = json.dumps({"rows": rows(tables)}), [], threading.Event()
+
+    def asking():
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+            while True:
+                connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
+                found.append(outcome(connection))
+                if len(found) >= 12:
+                    many.set()
+                if found[-1] != "whole":
+                    return
+
+    def asking_until_it_is_gone():
+        with contextlib.suppress(ConnectionError):  # of a request that could not be sent
+            asking()
+
+    with process(runs / "houses") as (service, port):
+        threads = [threading.Thread(target=asking_until_it_is_gone) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        assert many.wait(60)
+        service.kill()
+        for thread in threads:
+            thread.join(60)
+    assert found.count("whole") >= 12
+    assert set(found) <= {"whole", "none"}
+
+
+def outcome(connection):
+    """What came of a request: a whole answer, none, or a half of one."""
+    try:
+        response = connection.getresponse()
+    except (ConnectionError, http.client.RemoteDisconnected):
+        return "none"
+    try:
+        return "whole" if len(json.loads(response.read())["predictions"]) == 7 else "half"
+    except (http.client.IncompleteRead, ConnectionError, ValueError):
+        return "half"
 
 
 def ask_through(connection, method, path):

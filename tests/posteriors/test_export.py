@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import bayesrule as br
 from bayesrule import likelihoods, modules
 from bayesrule.data import Affine, Scaling
 from bayesrule.posteriors import Context, DistanceAware, Dropout, Gaussian, Linearised, Mixture, Particles
@@ -219,6 +220,27 @@ def test_what_cannot_be_exported_says_why(module, error, tmp_path):
     with pytest.raises(ValueError, match=error):
         posterior.export(tmp_path / "p.pt2")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_linearised_posterior_of_many_outputs_cannot_be_exported(tmp_path):
+    """Its factor of 65 outputs and more is taken example by example, of which a program cannot count them."""
+    wide = gaussian(diagonal(65 * 5), Linearised, module=nn.Linear(4, 65))
+    assert wide.predict(X[:2]).probs.shape == (2, 65)
+    with pytest.raises(ValueError, match="a linearised posterior must give an example at most 64 outputs"):
+        wide.export(tmp_path / "p.pt2")
+    assert not list(tmp_path.iterdir())
+    gaussian(diagonal(65 * 5), module=nn.Linear(4, 65)).export(tmp_path / "p.pt2")  # with drawn weights it can
+
+
+@pytest.mark.slow
+def test_auto_on_a_table_can_be_exported(tmp_path):
+    """Candidates of several forms are one kind of posterior: networks with their weights."""
+    train = br.data.standardize((X, X[:, 0] + 0.1 * torch.randn(len(X))))
+    method = br.methods.Auto(scales=(1.2,), columns=(), lassos=(0.1,), folds=2, whole=1, networks=4)
+    posterior = br.fit(br.models.tabular(4, 1, hidden=(4,)), train, method, epochs=2)
+    posterior.export(tmp_path / "p.pt2", samples=4, seed=3, level=0.8)
+    found = torch.export.load(tmp_path / "p.pt2").module()(X[:7])
+    torch.testing.assert_close(found, wanted(posterior, 7, 0.8), **NEAR)
 
 
 def test_what_is_asked_wrongly(tmp_path, monkeypatch):
