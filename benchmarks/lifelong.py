@@ -81,7 +81,7 @@ WEIGHTED = ((0.3, 1, 1), (0.3, 0.3, 2), (0.3, 0.3, 5), (0.3, 0.1, 3), (0.3, 0.1,
 NATURAL = ((0.2, 0.3, 5, 0.1), (0.2, 0.1, 3, 0.1), (0.2, 0.1, 5, 0.1), (0.2, 0.3, 10, 0.1), (0.2, 0.3, 5, 0.3))
 CANDIDATES: dict[str, dict[str, Candidates]] = {
     "perm-mnist": {
-        "si": _grid(si, (1, 0.1, 3e-3), (0.3, 0.1, 3e-3), (1, 0.1, 1e-3), (0.3, 0.1, 1e-3), (3, 0.1, 1e-3)),
+        "si": _grid(si, (1, 0.1, 3e-3), (0.3, 0.1, 3e-3), (1, 0.1, 1e-3), (3, 0.1, 1e-3), (10, 0.1, 1e-3)),
         "vcl": _grid(vcl, *WEIGHTED),
         "vcl-coreset": _grid(coreset, *WEIGHTED),
         "ivon": _grid(ivon, *NATURAL),
