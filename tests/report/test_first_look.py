@@ -170,36 +170,13 @@ def test_many_methods_fold_away(unpainted):
 
 
 NARROW, LEAST = 380, 9
-MEASURE = """<script>
-onload = () => {
-  const page = document.querySelector("iframe").contentDocument;
-  page.querySelectorAll("details").forEach(each => each.open = true);
-  const letters = [...page.querySelectorAll("svg text")].map(each => {
-    const matrix = each.getScreenCTM();
-    return parseFloat(getComputedStyle(each).fontSize) * Math.hypot(matrix.a, matrix.b);
-  });
-  document.body.dataset.wide = page.documentElement.scrollWidth;
-  document.body.dataset.least = Math.min(...letters);
-  document.body.dataset.texts = letters.length;
-};
-</script>"""
 
 
 @pytest.mark.parametrize("width", [NARROW, 1200])
-def test_the_page_fits_and_its_letters_can_be_read(width, tmp_path, browser):
+def test_the_page_fits_and_its_letters_can_be_read(width, fitting):
     """Nothing sticks out to the right, and no letter of a figure is smaller than nine pixels."""
-    import html
-
     entries = [entry("a method of a long name", 3.0), entry("b", 1.0)]
-    page = render(Comparison(SPLIT, entries, baselines=[entry("linear", 0.5)]))
-    frame = tmp_path / "frame.html"
-    frame.write_text(
-        f'<!DOCTYPE html><body><iframe style="width: {width}px; height: 900px; border: 0" '
-        f'srcdoc="{html.escape(page)}"></iframe>{MEASURE}',
-        encoding="utf-8",
-    )
-    dom = browser(frame, "--dump-dom", "--virtual-time-budget=5000", "--window-size=1400,1000")
-    found = {name: float(value) for name, value in re.findall(r'data-(wide|least|texts)="([\d.]+)"', dom)}
+    found = fitting(render(Comparison(SPLIT, entries, baselines=[entry("linear", 0.5)])), width)
     assert found["texts"] > 20
     assert found["wide"] <= width
     assert found["least"] >= LEAST
