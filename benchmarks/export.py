@@ -3,9 +3,9 @@
     python benchmarks/export.py --out docs/results
 
 A network of 64-64-10 on the embedded digits under each kind of posterior, 32 networks at most; and `auto` on the table
-`diabetes`, with the usual network of tables. Milliseconds are the processor's, of one thread, for 10 examples at a time,
-the median over rounds in random order. ``difference`` is the largest from `predict`, of all numbers that a program gives
-for the test inputs, as a share of those above one.
+`diabetes`, with the usual network of tables. Milliseconds are the processor's, of one thread, for 10 examples at once,
+the median over rounds in random order. ``difference`` is the largest from `predict`, of all numbers that a program
+gives for the test inputs, as a share of those above one.
 """
 
 from __future__ import annotations
