@@ -189,7 +189,7 @@ def test_the_method_is_that_of_fit():
         ("sweep moons --method bbbb", "did you mean 'bbb'"),
         ("sweep moons --sampler grid", "unknown sampler 'grid'"),
         ("sweep moons --trials 0", "trials must be a whole number of at least 1, not 0"),
-        ("sweep moons --jobs 0", "jobs must be a whole number of at least 1, not 0"),
+        ("sweep moons --jobs 0", "--jobs must be at least 1, got 0"),
         ("sweep moons --val 1", "val must be held-out data"),
         ("sweep moons --threads 0", "--threads must be at least 1"),
         ("sweep moons --out RUNS/houses", "holds another run"),

@@ -245,9 +245,11 @@ def test_training_under_autocast_of_the_user(second):
 
 
 def test_a_generator_of_the_cpu_within_a_step_is_caught(second, monkeypatch):
-    def draw(flat, seed, offset, negative):
-        flat.noise.normal_(generator=torch.Generator().manual_seed(seed))
-        flat.delta.copy_(flat.noise)
+    plain = FlatGroup.draw
+
+    def draw(flat, seed, offset, negative, again):
+        flat.room().normal_(generator=torch.Generator().manual_seed(seed))
+        plain(flat, seed, offset, negative, again)
 
     monkeypatch.setattr(FlatGroup, "draw", draw)
     fit(METHODS["ivon"][0], CPU)

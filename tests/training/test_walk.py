@@ -56,12 +56,14 @@ def test_a_fit_with_ivon_enters_few_functions():
     a temperature that counts each target.
     Eleven are that of parameters of which each process holds a share, two of tokens that do not count, one of
     predictions that are traced; two more files are theirs.
+    Fifteen, in a file of their own, are that of a step which shares one vector and may be compiled into fewer passes;
+    four, in a file of their own, that of fits which are prepared here and learnt elsewhere, as members of an ensemble.
     """
     network, examples = model(), data()
     found = entered(lambda: br.fit(network, examples, method="ivon", epochs=2))
     files = {file for file, _ in found}
-    assert len(found) <= 178
-    assert len(files) <= 31
+    assert len(found) <= 197
+    assert len(files) <= 33
 
 
 @pytest.mark.parametrize(

@@ -135,8 +135,12 @@ def is_table(data: str) -> bool:
 
 
 def is_album(data: str) -> bool:
-    """Whether DATA is a directory or an archive of pictures."""
-    return data not in NAMES and albums.is_album(data)
+    """Whether DATA is a directory or an archive of pictures.
+
+    >>> is_album("")  # no DATA was given, and the present directory is not meant
+    False
+    """
+    return data not in ("", *NAMES) and albums.is_album(data)
 
 
 def about_data(parser: argparse.ArgumentParser, optional: bool = False) -> None:

@@ -327,7 +327,7 @@ class LaplaceLearner(Learner):
         precision, g = precision.to(torch.float64), end.found.matrix.to(torch.float64)
         settled = insurance.settle(precision, g * power, held)
         if settled.left:
-            warnings.warn(settled.sentence(), stacklevel=8)  # where `br.fit` was called
+            warnings.warn(settled.sentence(), stacklevel=9)  # where `br.fit` was called
         about = context(
             task,
             task.likelihood,
@@ -415,7 +415,7 @@ class LaplaceLearner(Learner):
             warnings.warn(
                 f"the network's NLL is {loss:.3g}, no better than the {chance:.3g} of guessing by "
                 "the frequency of each class: Laplace's method is for a trained network; train it, or epochs=None",
-                stacklevel=9,  # where `br.fit` was called
+                stacklevel=10,  # where `br.fit` was called
             )
 
     def _expansion(

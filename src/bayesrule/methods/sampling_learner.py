@@ -186,7 +186,7 @@ class SamplingLearner(Learner):
             warnings.warn(
                 f"{self.method.name} was stopped before its first draw: the posterior is the {len(self.rows)} networks "
                 "as they stood, and no sample",
-                stacklevel=7,  # where `br.fit` was called
+                stacklevel=8,  # where `br.fit` was called
             )
         found = self._diagnostics()
         self._check_accepted(found)
@@ -197,7 +197,7 @@ class SamplingLearner(Learner):
                 f"chains have not mixed: R̂ of the log posterior is {worst:.2f} after {len(self.draws)} draws of each, "
                 f"and should be below {MIXED}. Give more draws, more thinning or a longer warm-up; what it means for "
                 "predictions is told by br.evaluate.chains(posterior, x)",
-                stacklevel=7,  # where `br.fit` was called
+                stacklevel=8,  # where `br.fit` was called
             )
         posterior = self.draws.posterior(self.rows.detach(), **found)
         if self.began is not None:
@@ -215,7 +215,7 @@ class SamplingLearner(Learner):
             raise FloatingPointError(
                 f"{rate} at {name}={value:g}, so that its chains stand still: try {name}={self._shorter(value):.2g}"
             )
-        warnings.warn(f"{rate}: its chains stand still; give a longer warm_up, or a {name}", stacklevel=8)
+        warnings.warn(f"{rate}: its chains stand still; give a longer warm_up, or a {name}", stacklevel=9)
 
     def _check_energy(self, found: dict[str, Any]) -> None:
         """Refuse a step of the user's own, without a test, that the energy does not survive, with one to try.

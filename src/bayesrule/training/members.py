@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bayesrule import __version__, files, jobs, modules, processes, seeds
+from bayesrule import __version__, files, modules, processes, seeds
 from bayesrule.data import Arrays, Data, as_data
 from bayesrule.files import Tree
 from bayesrule.methods import Ensemble, Method
@@ -132,6 +132,8 @@ def _copied(data: Data) -> Data:
 
 def _learnt(asked: _Asked, run: Loop, members: int, kept: Path, count: int) -> list[Posterior]:
     """The posterior of each member, from its file: those that are missing are learnt first."""
+    from bayesrule import jobs  # a front, which `import bayesrule` and other fits do not load
+
     key = asked.key()
     paths = [kept / f"{key}-{index}.safetensors" for index in range(members)]
     left = [index for index, path in enumerate(paths) if not path.is_file()]
