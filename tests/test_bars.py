@@ -87,9 +87,9 @@ def test_the_rate_of_a_service_is_one_that_all_requests_hold():
         return told
 
     serving = benchmark("serving")
-    found = serving.highest(load(20, lucky=30), 10_000)
-    assert [trial["asked rate"] for trial in found["trials"]] == [5, 10, 15, 20, 25, 30, 40]
-    assert [missed["asked rate"] for missed in found["missed"]] == [30, 25]
+    found = serving.highest(load(20, lucky=40), 10_000)
+    assert [trial["asked rate"] for trial in found["trials"]] == [5, 10, 20, 30, 40, 50]
+    assert [missed["asked rate"] for missed in found["missed"]] == [40, 30]
     assert found["load"]["asked rate"] == 20
     assert serving.holds(found["load"])
     none = serving.highest(load(1, lucky=1), 10_000)
