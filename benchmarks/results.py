@@ -337,9 +337,10 @@ def board_table(stored: Stored) -> list[list[str]]:
     for name in dict.fromkeys(name for found in boards.values() for name in found["baselines"]):
         own = [found["baselines"].get(name, {}) for found in boards.values()]
         rows.append([f"{name} (baseline)", *map(_nll, own), *(_times(row) for row in own)])
-    for name in dict.fromkeys(f["source"] for found in boards.values() for f in found["published"] if "nll" in f):
+    beside = [f for found in boards.values() for f in found["published"] if "nll" in f]
+    for name, how in dict.fromkeys((f["source"], f.get("how", "published")) for f in beside):
         own = [{f["source"]: f for f in found["published"]}.get(name) for found in boards.values()]
-        rows.append([f"{name}, published", *map(_published, own), *["–"] * len(own)])
+        rows.append([f"{name}, {how}", *map(_published, own), *["–"] * len(own)])
     return rows
 
 

@@ -1,11 +1,14 @@
 """The verb ``leaderboard``: files, cells that are kept, failures that stop nobody, references, and bad input."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from bayesrule.boards import cells
+from bayesrule.boards import base, cells
 from bayesrule.cli import leaderboard as verb
+from bayesrule.likelihoods import Heteroscedastic
+from bayesrule.methods import Ensemble
 from bayesrule.training import fit
 
 QUICK = ("leaderboard", "--boards", "tables/few-rows", "--epochs", "1", "--out", "board")
@@ -86,6 +89,34 @@ def test_agreement_with_a_run(bayesrule, tmp_path):
     assert "--reference must be runs on the boards, but run is on digits" in err
 
 
+def test_a_method_with_a_network_and_a_noise_for_itself(bayesrule, tmp_path, monkeypatch):
+    own = base.Own(
+        Ensemble(members=3),
+        Heteroscedastic(deviation=True),
+        {"name": "mlp", "hidden": [4], "activation": "silu"},
+        prior=1.0,
+        samples=3,
+    )
+    name = "tables/diabetes"
+    monkeypatch.setitem(base.BOARDS, name, replace(base.BOARDS[name], own={"ensemble": own}))
+    line = ("leaderboard", "--boards", name, "--epochs", "1", "--out", "board", "--splits", "1", "--no-validation")
+    code, out, err = bayesrule(*line, "--methods", "map,ensemble", "--set", "ensemble.members=2")
+    assert code == 0, err
+    assert "ensemble: members=3, network mlp 4 silu, noise heteroscedastic deviation=True, prior 1" in out
+    kept = [json.loads(path.read_text()) for path in (tmp_path / "board" / "cells").glob("*.json")]
+    (found,) = [answer for answer in kept if answer.get("method", {}).get("name") == "ensemble"]
+    assert found["method"]["fields"]["members"] == 2  # --set is on top of what the method has for itself
+    assert found["network"]["hidden"] == [4]
+    assert found["likelihood"] == "heteroscedastic"
+    (other,) = [answer for answer in kept if answer.get("method", {}).get("name") == "map"]
+    assert other["network"]["hidden"] == [64, 64]
+    assert other["likelihood"] != "heteroscedastic"
+
+    code, out, err = bayesrule(*line, "--methods", "map", "--likelihood", "heteroscedastic:deviation=true")
+    assert code == 0, err
+    assert "noise heteroscedastic deviation=True" in out
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -96,6 +127,7 @@ def test_agreement_with_a_run(bayesrule, tmp_path):
         (("--splits", "0"), "--splits must be at least 1, got 0"),
         (("--jobs", "0"), "--jobs must be at least 1, got 0"),
         (("--epochs", "0"), "--epochs must be at least 1, got 0"),
+        (("--likelihood", "heteroscedastic:deviation"), "--likelihood must be NAME or NAME:FIELD=VALUE,FIELD=VALUE"),
         (("--likelihood", "poisson"), "--likelihood must be for reals, got poisson"),
         (("--boards", "uci/yacht"), "uci/yacht is read from files, and no directory was given"),
         (("--boards", "digits", "--splits", "1", "--reference", "nowhere"), "RUN must be a directory"),

@@ -1,6 +1,6 @@
 """The leaderboard: every method on standard data, beside baselines and published figures."""
 
-from bayesrule.boards.base import BOARDS, Board, chosen
+from bayesrule.boards.base import BOARDS, Board, Own, chosen
 from bayesrule.boards.cells import (
     Cell,
     Part,
@@ -20,6 +20,7 @@ __all__ = [
     "BOARDS",
     "Board",
     "Cell",
+    "Own",
     "Part",
     "Reference",
     "Row",

@@ -2,18 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from bayesrule.boards.tables import TABLES
 from bayesrule.data import Split, load_set
-from bayesrule.likelihoods import Likelihood
+from bayesrule.likelihoods import Heteroscedastic, Likelihood
+from bayesrule.methods import MCLMC, Method
 from bayesrule.models import Spec, default_for
-from bayesrule.naming import unknown
+from bayesrule.naming import Named, unknown
+
+AUTO = "auto"  # of a likelihood: for numbers the noise that held-out training rows prefer
+SAMPLES = 32  # networks of a prediction
+
+
+@dataclass(frozen=True)
+class Own(Named):
+    """What one method has for itself on a board; None: as all others there.
+
+    ``method``: with its settings. ``likelihood``: with its fields. ``model``: another network, but for the numbers of
+    its inputs and outputs. ``prior``: the deviation of the weights. ``samples``: networks of a prediction.
+    """
+
+    name: ClassVar[str] = "own"
+    method: Method
+    likelihood: Likelihood | None = None
+    model: Spec | None = None
+    prior: float | None = None
+    samples: int = SAMPLES
+
+    def __str__(self) -> str:
+        found = [settings(self.method)]
+        if self.model is not None:
+            found.append(f"network {network(self.model)}")
+        if self.likelihood is not None:
+            found.append(f"noise {self.likelihood.name} {settings(self.likelihood)}".strip())
+        if self.prior is not None:
+            found.append(f"prior {self.prior:g}")
+        return ", ".join([*filter(None, found), f"{self.samples} networks of a prediction"])
+
+
+def settings(thing: Any) -> str:
+    """The fields of a method or a likelihood that are not as they are by default.
+
+    >>> settings(Heteroscedastic(deviation=True)), settings(Heteroscedastic())
+    ('deviation=True', '')
+    """
+    changed = []
+    for known in fields(thing):
+        usual = known.default if known.default_factory is MISSING else known.default_factory()
+        if (value := getattr(thing, known.name)) != usual:
+            changed.append(f"{known.name}={value}")
+    return ", ".join(changed)
+
+
+def network(spec: Spec) -> str:
+    """A network in words.
+
+    >>> network({"name": "mlp", "inputs": 3, "outputs": 1, "hidden": [16, 16], "activation": "silu"})
+    'mlp 16-16 silu'
+    """
+    words = [spec["name"], "-".join(map(str, spec.get("hidden", ()))), spec.get("activation", "")]
+    return " ".join(filter(None, words))
 
 
 @dataclass(frozen=True)
@@ -24,6 +79,8 @@ class Board:
     another seed. ``epochs``, ``epochs_in_full``: passes over the data; None: as `br.fit` has it. ``model``: the
     network, if it is not the default one for the data. ``augment``: how pictures are changed while training.
     ``standardized``: whether pixels are, too. ``strangers``: sets beside the split's own from elsewhere.
+    ``hidden``, ``likelihood``: widths and noise of all methods, where validation has chosen others than the usual ones.
+    ``own``: what some methods have for themselves.
     """
 
     name: str
@@ -34,6 +91,9 @@ class Board:
     augment: tuple[str, ...] = ()
     standardized: bool = True
     strangers: tuple[str, ...] = ()
+    hidden: tuple[int, ...] | None = None
+    likelihood: str | Likelihood = AUTO
+    own: Mapping[str, Own] = field(default_factory=dict)
 
     def load(self, repeat: int, data_dir: str | None = None) -> Split:
         """The data of a repetition."""
@@ -56,12 +116,18 @@ class Board:
             return list(range(splits))
         return list(reversed(range(self.splits)))[:splits]
 
-    def spec(self, split: Split, likelihood: Likelihood, hidden: tuple[int, ...] | None = None) -> Spec:
-        """The network as plain data; ``hidden``: widths, of one that is fully connected."""
+    def spec(
+        self, split: Split, likelihood: Likelihood, hidden: tuple[int, ...] | None = None, own: Own | None = None
+    ) -> Spec:
+        """The network as plain data; ``hidden``: widths, of one that is fully connected; None: as the board has it."""
         spec = default_for(split, likelihood)
         if self.model is not None:
             assert split.image_shape is not None
-            return {"name": self.model, "channels": split.image_shape[0], "outputs": spec["outputs"]}
+            spec = {"name": self.model, "channels": split.image_shape[0], "outputs": spec["outputs"]}
+        elif self.hidden is not None:
+            spec |= {"hidden": list(self.hidden)}
+        if own is not None and own.model is not None:
+            spec = {"inputs": spec["inputs"], "outputs": spec["outputs"], **own.model}
         return spec if hidden is None or "hidden" not in spec else spec | {"hidden": list(hidden)}
 
 
@@ -70,13 +136,24 @@ def _slug(name: str) -> str:
 
 
 STRANGERS = ("kmnist", "notmnist")
+CHAINS = Own(
+    MCLMC(chains=8, draws=50, thin=110, warm_up=30, training=20),
+    Heteroscedastic(deviation=True),
+    {"name": "mlp", "hidden": [16, 16], "activation": "silu"},
+    prior=1.0,
+    samples=400,
+)
+"""What ``benchmarks/samplers.py`` measures: chains over small networks that tell their own noise.
+
+Not for wine: its targets are a few whole numbers, about which such noise shrinks without end.
+"""
 BOARDS: dict[str, Board] = {
     board.name: board
     for board in (
         Board("digits", None, standardized=False),
         *(Board(f"tables/{_slug(name)}", None) for name in TABLES),
         *(
-            Board(f"uci/{name}", 5 if name == "protein" else 20)
+            Board(f"uci/{name}", 5 if name == "protein" else 20, own={} if name == "wine" else {"mclmc": CHAINS})
             for name in ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
         ),
         Board("mnist", 0, epochs_in_full=20, standardized=False, strangers=STRANGERS),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from torch import Tensor
 
 from bayesrule import jobs, likelihoods
-from bayesrule.boards.base import BOARDS, Board
+from bayesrule.boards.base import AUTO, BOARDS, SAMPLES, Board, Own, network, settings
 from bayesrule.data import Split, hold_out, load_set, moons
 from bayesrule.data.intake import split_fingerprint
 from bayesrule.evaluate import agreement, baselines, score
@@ -27,8 +27,6 @@ from bayesrule.posteriors import Posterior, load
 from bayesrule.report.provenance import commit
 from bayesrule.training import fit
 
-AUTO = "auto"  # of a likelihood: for numbers the noise that held-out training rows prefer
-SAMPLES = 32  # networks of a prediction
 SIMULATIONS = 200  # of a calibrated prediction, behind the null of the ECE
 STRANGE = 2000  # examples from elsewhere that are looked at
 HELD = 0.2  # the share of the training examples that methods are chosen by
@@ -38,11 +36,11 @@ Part: TypeAlias = Literal["test", "validation"]
 
 @dataclass(frozen=True)
 class Terms:
-    """What all methods have alike on a board; None: as the board has it."""
+    """What all methods have alike on a board; None: as the board has it, and a method that has its own there."""
 
     epochs: int | None = None
     hidden: tuple[int, ...] | None = None
-    likelihood: str = AUTO
+    likelihood: str | Likelihood | None = None
     full: bool = False
 
     def epochs_on(self, board: Board) -> int | None:
@@ -66,7 +64,7 @@ class Cell:
     """One method on one repetition of one board.
 
     ``part``: what is scored, the test examples, or a fifth of the training examples, which are not trained on then.
-    ``keep``: a file for the posterior, if others are to agree with it.
+    ``keep``: a file for the posterior, if others are to agree with it. ``own``: what the method has for itself there.
     """
 
     board: str
@@ -77,6 +75,18 @@ class Cell:
     part: Part = "test"
     reference: Reference | None = None
     keep: str | None = None
+    own: Own | None = None
+
+    @property
+    def likelihood(self) -> str | Likelihood:
+        """Of numbers: what all methods were asked for, or else the method's own, or else the board's."""
+        own = None if self.own is None else self.own.likelihood
+        return self.terms.likelihood or own or BOARDS[self.board].likelihood
+
+    @property
+    def samples(self) -> int:
+        """Networks of a prediction."""
+        return SAMPLES if self.own is None else self.own.samples
 
     @property
     def epochs(self) -> int | None:
@@ -90,7 +100,8 @@ class Cell:
         plain = jobs.plain(self)
         del plain["method"]  # which its fields say, too
         plain["keep"] = self.keep is not None
-        terms = {"epochs": self.epochs, "hidden": self.terms.hidden, "likelihood": self.terms.likelihood}
+        board = BOARDS[self.board]
+        terms = {"epochs": self.epochs, "hidden": self.terms.hidden or board.hidden, "likelihood": self.likelihood}
         about = {"terms": terms, "reference": self.reference and self.reference.fingerprint}
         return plain | about | {"data": fingerprint(self.board, self.repeat, data_dir)}
 
@@ -158,22 +169,28 @@ def told(question: Cell | Simple, answer: Answer) -> str:
     return f"{question.board} {what}, repetition {question.repeat}{part}: {found}"
 
 
-def protocol(name: str, repeat: int, terms: Terms, data_dir: str | None) -> str:
-    """What all methods have alike on a board, in words."""
+def protocol(name: str, repeat: int, terms: Terms, data_dir: str | None, methods: Collection[str] = ()) -> str:
+    """What all methods have alike on a board, and what some have for themselves, in words."""
     board = BOARDS[name]
     split = board.load(repeat, data_dir)
     spec = board.spec(split, likelihoods.usual(split.kind), terms.hidden)
-    network = f"{spec['name']} " + "-".join(map(str, spec.get("hidden", ())))
     epochs = terms.epochs_on(board)
     what = split.what.removesuffix(f", split {repeat}")
     if board.splits:
         what = f"{len(split.train[1])} rows to train on, {what}"
-    words = [what, f"network {network.strip()}", f"{epochs} epochs" if epochs else "as long as br.fit trains"]
+    words = [what, f"network {network(spec)}", f"{epochs} epochs" if epochs else "as long as br.fit trains"]
     if board.augment:
         words.append(" and ".join(board.augment))
     if split.kind != "classes":
-        words.append("the noise that training rows prefer" if terms.likelihood == AUTO else f"noise {terms.likelihood}")
-    return "; ".join(words)
+        words.append(_noise(terms.likelihood or board.likelihood))
+    return "; ".join([*words, *(f"{method}: {own}" for method, own in board.own.items() if method in methods)])
+
+
+def _noise(likelihood: str | Likelihood) -> str:
+    if likelihood == AUTO:
+        return "the noise that training rows prefer"
+    chosen = likelihoods.choose(likelihood)
+    return f"noise {chosen.name} {settings(chosen)}".strip()
 
 
 @cache
@@ -188,29 +205,30 @@ def _measured(cell: Cell, data_dir: str | None) -> Answer:
     if cell.part == "validation":
         split = _without_test(split, cell.repeat)
     likelihood = _likelihood(split, cell)
-    spec = board.spec(split, likelihood, cell.terms.hidden)
+    spec = board.spec(split, likelihood, cell.terms.hidden, cell.own)
     began = time.process_time()
     posterior = _fitted(board, cell, split, spec, likelihood)
     trained = time.process_time()
-    posterior.predict(split.test[0], samples=SAMPLES, seed=cell.repeat)
+    posterior.predict(split.test[0], samples=cell.samples, seed=cell.repeat)
     seconds = {"training": trained - began, "prediction": time.process_time() - trained}
     if cell.keep is not None:
         posterior.save(cell.keep)
-    scores = _scores(posterior, split, _strangers(board, split, data_dir), cell.repeat)
+    scores = _scores(posterior, split, _strangers(board, split, data_dir), cell.repeat, cell.samples)
     if cell.reference is not None:
         other = load(cell.reference.path, build(cell.reference.model or spec))
         scores |= dict(agreement(posterior, other, split.test[0], bootstrap=0, seed=cell.repeat))
-    return {"scores": scores, **seconds, "likelihood": likelihood.name, "method": to_spec(cell.fields)}
+    return {"scores": scores, **seconds, "likelihood": likelihood.name, "network": spec, "method": to_spec(cell.fields)}
 
 
 def _fitted(board: Board, cell: Cell, split: Split, spec: Spec, likelihood: Likelihood) -> Posterior:
-    """All methods have the same network, data, likelihood, epochs and seed."""
+    """All methods have the same data, epochs and seed, and but for their own the same network and likelihood."""
     train: Any = likelihood.standardized(split.train) if board.standardized else split.train
     return fit(
         build(spec, cell.repeat),
         train,
         cell.fields,
         likelihood,
+        prior=None if cell.own is None else cell.own.prior,
         epochs=cell.epochs,
         seed=cell.repeat,
         augment=board.augment or None,
@@ -221,9 +239,9 @@ def _likelihood(split: Split, cell: Cell) -> Likelihood:
     """The usual one of classes; of numbers the one that was asked for, or that training rows prefer."""
     if split.kind == "classes":
         return likelihoods.usual(split.kind)
-    if cell.terms.likelihood == AUTO:
+    if cell.likelihood == AUTO:
         return likelihoods.choose(likelihoods.best(split.train, cell.repeat, split.kind).name)
-    return likelihoods.choose(cell.terms.likelihood)
+    return likelihoods.choose(cell.likelihood)
 
 
 def _without_test(split: Split, seed: int) -> Split:
@@ -244,16 +262,18 @@ def _strangers(board: Board, split: Split, data_dir: str | None) -> dict[str, Te
     return found
 
 
-def _scores(one: Predictor, split: Split, strange: dict[str, Tensor], seed: int) -> dict[str, float]:
+def _scores(
+    one: Predictor, split: Split, strange: dict[str, Tensor], seed: int, samples: int = SAMPLES
+) -> dict[str, float]:
     """On the test examples, the ECE with its null, and how well each kind of strangers is told."""
     y = split.test[1]
-    prediction = one.predict(split.test[0], samples=SAMPLES, seed=seed)
+    prediction = one.predict(split.test[0], samples=samples, seed=seed)
     scores = score(prediction, y, bootstrap=SIMULATIONS, seed=seed)
     found = dict(scores)
     if "ece" in scores.nulls:
         found["ece_null"] = scores.null("ece").mean
     for name, inputs in strange.items():
-        outside = one.predict(inputs, samples=SAMPLES, seed=seed)
+        outside = one.predict(inputs, samples=samples, seed=seed)
         found[name] = score(prediction, y, outside, bootstrap=0)["auroc_ood"]
     return found
 

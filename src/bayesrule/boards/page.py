@@ -56,9 +56,17 @@ def lines(one: Standing) -> list[Line]:
     for row in one.ranked:
         cells = [_cell(row, name)._replace(best=row.name in best[name]) for name in best]
         found.append(Line(_named(one, row), [*cells, *(_cost(one, getattr(row, what)) for what in COSTS)]))
-    for figure in published.on(one.board):
-        cells = [_published(figure) if name == figure.score else NOTHING for name in best]
-        found.append(Line(f"{figure.source}, published", [*cells, *[NOTHING] * len(COSTS)]))
+    for (source, how), figures in _beside(one.board).items():
+        cells = [_published(figures[name]) if name in figures else NOTHING for name in best]
+        found.append(Line(f"{source}, {how}", [*cells, *[NOTHING] * len(COSTS)]))
+    return found
+
+
+def _beside(board: str) -> dict[tuple[str, str], dict[str, Published]]:
+    """What is known of a board, the scores of each source together."""
+    found: dict[tuple[str, str], dict[str, Published]] = {}
+    for figure in published.on(board):
+        found.setdefault((figure.source, figure.how), {})[figure.score] = figure
     return found
 
 
@@ -73,8 +81,12 @@ def in_short(one: Standing) -> tuple[list[str], list[list[str]]]:
 
 
 def literature(one: Standing) -> str:
-    """What is published, in one line."""
-    return ", ".join(f"{found.source} {found.score} {found.value:g}" for found in published.on(one.board))
+    """What is known of other methods, in one line."""
+    told = []
+    for (source, how), figures in _beside(one.board).items():
+        scores = " ".join(f"{name} {figure.value:g}" for name, figure in figures.items())
+        told.append(f"{source}, {how}: {scores}")
+    return "; ".join(told)
 
 
 def failures(found: Sequence[Standing]) -> list[str]:
@@ -153,7 +165,9 @@ def plain(shown: Shown) -> dict[str, Any]:
     """The contents of ``result.json``."""
     boards = {}
     for one in shown.standings:
-        beside = [{"source": f.source, f.score: f.value, "error": f.error} for f in published.on(one.board)]
+        beside = [
+            {"source": f.source, "how": f.how, f.score: f.value, "error": f.error} for f in published.on(one.board)
+        ]
         boards[one.board] = {"protocol": shown.protocols[one.board], **plain_board(one), "published": beside}
     return {**shown.about, "ranks": shown.ranks, "boards": boards, "failures": failures(shown.standings)}
 
@@ -201,7 +215,7 @@ def _named(one: Standing, row: Row) -> str:
         return f"{row.name} (baseline)"
     if row.failed:
         return f"{row.name} ({len(row.failed)} of {len(one.repeats)} FAILED)"
-    return row.name
+    return f"{row.name} (regularised baseline)" if row.name == UNIT else row.name
 
 
 def _elected(one: Standing) -> str:

@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from types import NoneType
 from typing import Any, get_args
 
-from bayesrule import methods, priors
+from bayesrule import likelihoods, methods, priors
+from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method, assign, type_of
 from bayesrule.naming import unknown
 from bayesrule.priors import Prior
 from bayesrule.sweeps import literal
 
 
-def method(name: str, assignments: Iterable[str] = ()) -> Method:
+def method(name: str | Method, assignments: Iterable[str] = ()) -> Method:
     """The method called ``name`` with fields set, also those of what is within it, and options of its optimiser.
 
     What something is goes before what is in it, whatever the order of the words.
@@ -47,6 +48,25 @@ def own(name: str, names: Iterable[str], assignments: Iterable[str]) -> tuple[st
     known = set(names)
     owners = [(words, words.partition(".")[0]) for words in assignments]
     return tuple(words.removeprefix(f"{name}.") for words, owner in owners if owner == name or owner not in known)
+
+
+def likelihood(text: str) -> Likelihood:
+    """A likelihood by name, with fields after a colon.
+
+    >>> likelihood("heteroscedastic:deviation=true").deviation, likelihood("gaussian").name
+    (True, 'gaussian')
+    >>> likelihood("heteroscedastic:deviations=true")
+    Traceback (most recent call last):
+    ValueError: unknown field of heteroscedastic 'deviations': did you mean 'deviation'? Valid: deviation, scale
+    """
+    name, _, words = text.partition(":")
+    chosen = likelihoods.choose(name)
+    for assignment in filter(None, words.split(",")):
+        path, equals, value = (part.strip() for part in assignment.partition("="))
+        if not equals:
+            raise ValueError(f"--likelihood must be NAME or NAME:FIELD=VALUE,FIELD=VALUE, got {text!r}")
+        chosen = assign(chosen, path, _parsed(path, value, type_of(chosen, path)))
+    return chosen
 
 
 def prior(text: str | None) -> Prior | None:

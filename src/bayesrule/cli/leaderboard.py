@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bayesrule import jobs, likelihoods
+from bayesrule import jobs
 from bayesrule.cli import fields, options
 from bayesrule.cli.compare import every_method
 from bayesrule.cli.runs import Run
@@ -25,8 +25,9 @@ from bayesrule.cli.terminal import say, show_json, show_table
 from bayesrule.data import fingerprint
 from bayesrule.files import write_atomically
 from bayesrule.jobs import Answer
+from bayesrule.likelihoods import Likelihood
 from bayesrule.locks import held
-from bayesrule.methods import AVAILABLE, Method
+from bayesrule.methods import AVAILABLE
 from bayesrule.training import Folder
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.seeds(parser)
     options.method_fields(parser)
     options.shape(parser)
-    help = "of numbers: gaussian, heteroscedastic, … (auto: what training rows prefer)"
-    parser.add_argument("--likelihood", default="auto", metavar="NAME", help=help)
+    help = "of numbers: gaussian, heteroscedastic:deviation=true, … (the board's; auto: what training rows prefer)"
+    parser.add_argument("--likelihood", metavar="NAME", help=help)
     parser.add_argument("--no-validation", action="store_true", help="choose no method: half of the time")
     help = f"runs of bayesrule fit on boards, to agree with ({REFEREE}, where it is among the methods)"
     parser.add_argument("--reference", metavar="RUN,RUN", help=help)
@@ -97,9 +98,10 @@ def run(args: argparse.Namespace) -> None:
     given = options.given(args)
     data_dir = given.get("data_dir")
     methods = _methods(args, given)
+    likelihood = _likelihood(args.likelihood)
     chosen = boards.chosen(options.columns(args.boards), args.full)
     splits = _splits(args, chosen)
-    terms = boards.Terms(given.get("epochs"), given.get("hidden"), args.likelihood, args.full)
+    terms = boards.Terms(given.get("epochs"), given.get("hidden"), likelihood, args.full)
     places = [Place(board.name, repeat) for board in chosen for repeat in board.repeats(splits, args.seeds)]
     for place in places:  # an error now if files are missing, rather than after hours
         boards.fingerprint(*place, data_dir)
@@ -113,16 +115,27 @@ def run(args: argparse.Namespace) -> None:
         answers = work.answers(boards.ask, asked)
         simple = [boards.Simple(*place) for place in places]
         found = boards.standings(asked, answers, simple, work.answers(boards.ask_simple, simple))
-        _publish(args, folder, found, [boards.protocol(one.board, one.repeats[-1], terms, data_dir) for one in found])
+        protocols = [boards.protocol(one.board, one.repeats[-1], terms, data_dir, methods) for one in found]
+        _publish(args, folder, found, protocols)
 
 
-def _methods(args: argparse.Namespace, given: dict[str, Any]) -> dict[str, Method]:
-    """The methods with their fields."""
+def _methods(args: argparse.Namespace, given: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The methods, each with what was said of its fields; a field that it has not is an error now."""
     names = list(AVAILABLE) if args.methods == "all" else options.columns(args.methods or "") or every_method()
-    found = {}
-    for name in dict.fromkeys(names):
-        found[name] = fields.method(name, fields.own(name, names, given.get("set", ())))
+    found = {name: fields.own(name, names, given.get("set", ())) for name in dict.fromkeys(names)}
+    for name, words in found.items():
+        fields.method(name, words)
     return found
+
+
+def _likelihood(text: str | None) -> str | Likelihood | None:
+    """What was asked for of numbers; None: as the boards have it."""
+    if text is None or text == "auto":
+        return text
+    chosen = fields.likelihood(text)
+    if chosen.kind != "reals":
+        raise ValueError(f"--likelihood must be for reals, got {text}: of classes it is always categorical")
+    return chosen
 
 
 def _splits(args: argparse.Namespace, chosen: Sequence[Board]) -> int:
@@ -132,19 +145,21 @@ def _splits(args: argparse.Namespace, chosen: Sequence[Board]) -> int:
             raise ValueError(f"--{name} must be at least 1, got {value}")
     if not chosen:
         raise ValueError(f"--boards must name at least one board, as in {BOARDS}, got none")
-    if args.likelihood != "auto" and likelihoods.choose(args.likelihood).kind != "reals":
-        raise ValueError(f"--likelihood must be for reals, got {args.likelihood}: of classes it is always categorical")
     return args.splits or (20 if args.full else 3)
 
 
-def _cells(places: Sequence[Place], methods: dict[str, Method], terms: Terms, parts: Sequence[Part]) -> list[Cell]:
+def _cells(
+    places: Sequence[Place], methods: dict[str, tuple[str, ...]], terms: Terms, parts: Sequence[Part]
+) -> list[Cell]:
     """Every method on every repetition, and on what is kept apart of its training examples."""
     from bayesrule import boards
 
     found = []
     for board, repeat in _by_repetition(places):
-        for name, method in methods.items():
-            found += [boards.Cell(board, name, method, repeat, terms, part) for part in parts]
+        for name, words in methods.items():
+            own = boards.BOARDS[board].own.get(name)
+            method = fields.method(name if own is None else own.method, words)
+            found += [boards.Cell(board, name, method, repeat, terms, part, own=own) for part in parts]
     return found
 
 
@@ -175,7 +190,9 @@ def _with_references(given: str | None, cells: Sequence[Cell], work: Work) -> li
     for cell, answer in zip(referees, work.answers(boards.ask, referees), strict=True):
         assert cell.keep is not None
         if boards.whole(answer):
-            known[Place(cell.board, cell.repeat)] = boards.Reference(cell.keep, fingerprint(cell.keep))
+            known[Place(cell.board, cell.repeat)] = boards.Reference(
+                cell.keep, fingerprint(cell.keep), answer["network"]
+            )
     return [cell if cell.keep else _beside(cell, known) for cell in kept]
 
 
@@ -223,7 +240,7 @@ def _publish(args: argparse.Namespace, folder: Path, found: Sequence[Standing], 
             print(f"{one.board}: {shown.protocols[one.board]}")
             show_table(*page.in_short(one), right=True)
             if literature := page.literature(one):
-                print(f"published: {literature}\n")
+                print(f"beside them: {literature}\n")
     for line in page.failures(found):
         say(line)
     say(f"wrote {folder / 'result.json'} and {folder / 'report.html'}")
