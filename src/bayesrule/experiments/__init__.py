@@ -1,6 +1,6 @@
 """A folder for each document that this library implements, and in it a file for each figure or table.
 
-================  =============================================================
+================  ===================================================================================
 ``active``        Gal 2017, Kirsch 2019, Bickford Smith 2023, active learning
 ``book``          Book 2020, Training Bayesian neural networks
 ``gaussian``      Romijnders, Approximating the parameter posterior
@@ -9,8 +9,8 @@
 ``mean_field``    Huix et al. 2022, inference of overparameterized networks
 ``penalties``     Wolinski, Charpiat and Ollivier, penalties as priors
 ``principles``    Khan, Deep learning with Bayesian principles
-``trust``         Ovadia et al. 2019 and Hein et al. 2019, shift and strangers
-================  =============================================================
+``trust``         Ovadia et al. 2019, Hendrycks et al. 2020 and Hein et al. 2019, shift and strangers
+================  ===================================================================================
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from bayesrule.experiments.principles import (
     sequential_bayes,
     toy_lifelong,
 )
-from bayesrule.experiments.trust import ood_mnist, shift_mnist
+from bayesrule.experiments.trust import ood_mnist, shift_cifar, shift_mnist
 
 EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "active-features": active_features.run,
@@ -102,6 +102,7 @@ EXPERIMENTS: dict[str, Callable[[Setting], Result]] = {
     "segmentation": segmentation.run,
     "sequential-bayes": sequential_bayes.run,
     "sgd-landscape": sgd_landscape.run,
+    "shift-cifar": shift_cifar.run,
     "shift-mnist": shift_mnist.run,
     "sigma-pull": sigma_pull.run,
     "temperature-cifar": temperature_cifar.run,

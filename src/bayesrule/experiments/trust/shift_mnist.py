@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from bayesrule.data import shifts
 from bayesrule.evaluate import under_shift
 from bayesrule.experiments import trials
 from bayesrule.experiments.base import Claim, Result, Setting
 from bayesrule.experiments.figures import panels
+from bayesrule.experiments.trust.curves import SCORES, below, curve, means
 from bayesrule.experiments.trust.fits import METHODS, SAMPLES, SINGLE, TESTED, Question, fitted, questions, told
 
 SOURCE = "Ovadia et al. 2019, figure 1"
-SCORES = ("accuracy", "brier", "ece", "confidence")
+SHOWN = ("accuracy", "brier", "ece", "confidence")
 FAR = 45  # degrees from which the claim is about
 
 
@@ -28,9 +27,9 @@ def run(setting: Setting) -> Result:
     for question, answer in zip(asked, answers, strict=True):
         found[question.method].append(answer)
     claims = (_falls(found), _too_sure(found), _below_map(found, "ensemble"), *_singles(found))
-    means = {name: {shift: _plain(rows, shift) for shift in ("rotation", "roll")} for name, rows in found.items()}
+    curves = {name: {shift: means(rows, shift) for shift in ("rotation", "roll")} for name, rows in found.items()}
     data = {"data": asked[0].data, "seeds": len(found["map"]), "severities": found["map"][0]["severities"]}
-    return Result(claims, data | {"methods": means}, lambda figure: _draw(figure, found), (11.0, 5.0))
+    return Result(claims, data | {"methods": curves}, lambda figure: _draw(figure, found), (11.0, 5.0))
 
 
 def ask(question: Question, data_dir: str | None) -> dict[str, Any]:
@@ -44,22 +43,13 @@ def ask(question: Question, data_dir: str | None) -> dict[str, Any]:
     for shift in (shifts.Rotation(shape=split.image_shape), shifts.Roll(rolls, split.image_shape)):
         curves = under_shift(posterior, test, shift, samples=SAMPLES)
         answer["severities"][shift.name] = list(curves.severities)
-        answer["curves"][shift.name] = {score: curves.curve(score) for score in (*SCORES, "nll")}
+        answer["curves"][shift.name] = {score: curves.curve(score) for score in SCORES}
     return answer | {"accuracy": answer["curves"]["rotation"]["accuracy"][0]}
-
-
-def _curve(rows: list[dict[str, Any]], shift: str, score: str) -> NDArray[np.float64]:
-    """Of all seeds, [seeds, severities]."""
-    return np.array([row["curves"][shift][score] for row in rows])
-
-
-def _plain(rows: list[dict[str, Any]], shift: str) -> dict[str, list[float]]:
-    return {score: _curve(rows, shift, score).mean(0).round(4).tolist() for score in (*SCORES, "nll")}
 
 
 def _falls(found: dict[str, list[dict[str, Any]]]) -> Claim:
     at = found["map"][0]["severities"]["rotation"].index(60)
-    home, away = (_curve(found["map"], "rotation", "accuracy")[:, k] for k in (0, at))
+    home, away = (curve(found["map"], "rotation", "accuracy")[:, k] for k in (0, at))
     return Claim(
         SOURCE,
         "accuracy falls with the angle",
@@ -71,8 +61,8 @@ def _falls(found: dict[str, list[dict[str, Any]]]) -> Claim:
 def _too_sure(found: dict[str, list[dict[str, Any]]]) -> Claim:
     gaps = {}
     for name, rows in found.items():
-        curve = _curve(rows, "rotation", "ece").mean(0)
-        gaps[name] = curve[0], curve.max()
+        error = curve(rows, "rotation", "ece").mean(0)
+        gaps[name] = error[0], error.max()
     listed = ", ".join(f"{name} {home:.3f} → {away:.3f}" for name, (home, away) in gaps.items())
     return Claim(
         SOURCE,
@@ -83,16 +73,11 @@ def _too_sure(found: dict[str, list[dict[str, Any]]]) -> Claim:
 
 
 def _below_map(found: dict[str, list[dict[str, Any]]], name: str) -> Claim:
-    angles = np.array(found["map"][0]["severities"]["rotation"])
-    far, said, held = angles >= FAR, [], True
-    for score in ("brier", "ece"):
-        gap = (_curve(found[name], "rotation", score) - _curve(found["map"], "rotation", score)).mean(0)[far]
-        said.append(f"{score} {gap.min():+.3f} to {gap.max():+.3f}")
-        held &= bool((gap < 0).all())
+    said, held = below(found[name], found["map"], "rotation", FAR)
     return Claim(
         SOURCE,
         f"{name} has a lower Brier score and a lower calibration error than map at every angle of {FAR}° or more",
-        f"differences from map, mean over {len(found[name])} seeds: {'; '.join(said)}",
+        f"differences from map, mean over {len(found[name])} seeds: {said}",
         held,
     )
 
@@ -104,9 +89,9 @@ def _singles(found: dict[str, list[dict[str, Any]]]) -> list[Claim]:
 def _draw(figure: Figure, found: dict[str, list[dict[str, Any]]]) -> None:
     axes = panels(figure, 8, 2)
     for index, shift in enumerate(("rotation", "roll")):
-        for at, score in enumerate(SCORES):
+        for at, score in enumerate(SHOWN):
             ax = axes[4 * index + at]
             for name, rows in found.items():
-                ax.plot(rows[0]["severities"][shift], _curve(rows, shift, score).mean(0), label=name)
+                ax.plot(rows[0]["severities"][shift], curve(rows, shift, score).mean(0), label=name)
             ax.set(title=score, xlabel="degrees" if shift == "rotation" else "pixels rolled")
     axes[0].legend(fontsize=7)
