@@ -171,3 +171,11 @@ def test_a_method_may_have_a_network_a_noise_and_settings_for_itself(monkeypatch
         "chains=8, draws=50, thin=110, warm_up=30, training=20, network mlp 16-16 silu, "
         "noise heteroscedastic deviation=True, prior 1, 400 networks of a prediction"
     )
+
+
+def test_large_sets_have_the_noise_that_held_out_training_rows_preferred():
+    named = {name for name, board in BOARDS.items() if board.likelihood != "auto"}
+    assert named == {f"uci/{name}" for name in ("kin8nm", "naval", "power", "protein")}
+    assert Cell("uci/power", "map", MAP(), 0).likelihood == "heteroscedastic"
+    assert Cell("uci/power", "map", MAP(), 0, Terms(likelihood="auto")).likelihood == "auto"
+    assert board_cells._noise("heteroscedastic") == "noise heteroscedastic"

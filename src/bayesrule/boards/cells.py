@@ -14,10 +14,10 @@ from torch import Tensor
 
 from bayesrule import jobs, likelihoods
 from bayesrule.boards.base import AUTO, BOARDS, SAMPLES, Board, Own, network, settings
-from bayesrule.data import Split, hold_out, load_set, moons
+from bayesrule.data import Batch, Split, hold_out, load_set, moons
 from bayesrule.data.intake import split_fingerprint
-from bayesrule.evaluate import agreement, baselines, score
-from bayesrule.evaluate.score import Predictor
+from bayesrule.evaluate import agreement, baselines, parts
+from bayesrule.evaluate.score import Predictor, columns, of_columns, uncertain
 from bayesrule.jobs import Answer
 from bayesrule.likelihoods import Likelihood
 from bayesrule.methods import Method, with_inner
@@ -266,15 +266,14 @@ def _scores(
     one: Predictor, split: Split, strange: dict[str, Tensor], seed: int, samples: int = SAMPLES
 ) -> dict[str, float]:
     """On the test examples, the ECE with its null, and how well each kind of strangers is told."""
-    y = split.test[1]
-    prediction = one.predict(split.test[0], samples=samples, seed=seed)
-    scores = score(prediction, y, bootstrap=SIMULATIONS, seed=seed)
+    home = columns(one, parts.of_batch(Batch(*split.test), samples), samples, seed)
+    scores = of_columns(home, None, SIMULATIONS, seed)
     found = dict(scores)
     if "ece" in scores.nulls:
         found["ece_null"] = scores.null("ece").mean
     for name, inputs in strange.items():
-        outside = one.predict(inputs, samples=samples, seed=seed)
-        found[name] = score(prediction, y, outside, bootstrap=0)["auroc_ood"]
+        outside = uncertain(one, parts.of_inputs(inputs, samples, split.test[1][:1].numel()), samples, seed)
+        found[name] = of_columns(home, outside, 0, seed)["auroc_ood"]
     return found
 
 

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from bayesrule.data import Arrays, Batch, Data, as_data
-from bayesrule.evaluate import weighted
+from bayesrule.data import Batch, Data, as_data
+from bayesrule.evaluate import parts, weighted
 from bayesrule.evaluate.columns import Columns
 from bayesrule.evaluate.null import calibration_null
 from bayesrule.evaluate.scores import Scores, scored
 from bayesrule.predictions import Prediction
-
-READ = 256
-"""Examples of a data set or loader that are read at a time."""
-ROOM = 2**26
-"""Numbers that the outputs of a prediction may take: more examples are predicted in parts."""
-OUTPUTS = 10
-"""Outputs for each target that are reckoned with, since a predictor does not say how many it has."""
 
 
 class Predictor(Protocol):
@@ -58,11 +51,32 @@ def evaluate(
     data = as_data(test)
     if data.weight is not None:
         raise ValueError("scores do not know weights of examples: give test=(X, y)")
-    found = [Columns.of(posterior.predict(x, samples=samples, seed=seed), y) for x, y in _parts(data, samples)]
+    found = columns(posterior, parts.of_data(data, samples), samples, seed)
     if ood is None:
-        return _scores(Columns.cat(found), None, bootstrap, seed)
-    outside = posterior.predict(elsewhere(ood), samples=samples, seed=seed)
-    return _scores(Columns.cat(found), outside, bootstrap, seed)
+        return of_columns(found, None, bootstrap, seed)
+    strange = parts.of_inputs(elsewhere(ood), samples, parts.targets_of(data))
+    return of_columns(found, uncertain(posterior, strange, samples, seed), bootstrap, seed)
+
+
+def columns(posterior: Predictor, batches: Iterable[Batch], samples: int, seed: int) -> Columns:
+    """All that scores are made of, from one part after another."""
+    return Columns.cat([Columns.of(posterior.predict(x, samples=samples, seed=seed), y) for x, y in batches])
+
+
+class Uncertain(NamedTuple):
+    """The kind of a prediction, and the uncertainty of each example."""
+
+    kind: type[Prediction]
+    values: Tensor
+
+
+def uncertain(posterior: Predictor, batches: Iterable[Any], samples: int, seed: int) -> Uncertain:
+    """What is told of examples from elsewhere, one part after another."""
+    found = []
+    for x in batches:
+        prediction = posterior.predict(x, samples=samples, seed=seed)
+        found.append(Uncertain(type(prediction), weighted.flat(prediction.uncertainty)))
+    return Uncertain(found[0].kind, torch.cat([part.values for part in found]))
 
 
 def elsewhere(ood: Any) -> Any:
@@ -71,15 +85,6 @@ def elsewhere(ood: Any) -> Any:
     if pair or isinstance(ood, Data | Dataset | DataLoader):
         return as_data(ood).raw().x
     return ood
-
-
-def _parts(data: Data, samples: int) -> Iterator[Batch]:
-    """All examples in the user's units, so many at once that the outputs of all networks for them have room."""
-    targets = next(iter(data.ordered(1))).y[0].numel()
-    size = max(1, ROOM // (samples * OUTPUTS * targets))
-    if isinstance(data, Arrays):
-        return iter([data.raw()]) if data.n <= size else data.raw_batches(size)
-    return data.raw_batches(min(size, READ))  # as they come, since batches may be padded to lengths of their own
 
 
 def score(
@@ -101,17 +106,21 @@ def score(
     """
     if not len(prediction):
         raise ValueError("prediction must have at least one example: got none; give evaluate a test set with rows")
-    return _scores(Columns.of(prediction, y), ood, bootstrap, seed)
+    strange = None if ood is None else Uncertain(type(ood), weighted.flat(ood.uncertainty))
+    return of_columns(Columns.of(prediction, y), strange, bootstrap, seed)
 
 
-def _scores(found: Columns, ood: Prediction | None, bootstrap: int, seed: int) -> Scores:
+def of_columns(found: Columns, outside: Uncertain | None, bootstrap: int, seed: int) -> Scores:
+    """The scores, and how well examples from elsewhere are told."""
     sizes = [len(found)]
     table = found.statistics()
-    if ood is not None:
-        if type(ood) is not found.kind or not len(ood):
-            raise ValueError(f"ood must be a {found.kind.__name__} of at least one example: got {ood}")
-        table["auroc_ood"] = weighted.separation(found.uncertainty, ood.uncertainty)
-        sizes.append(len(ood))
+    if outside is not None:
+        count = len(outside.values)
+        if outside.kind is not found.kind or not count:
+            got = f"{outside.kind.__name__} of {count}"
+            raise ValueError(f"ood must be a {found.kind.__name__} of at least one example: got {got}")
+        table["auroc_ood"] = weighted.separation(found.uncertainty, outside.values)
+        sizes.append(count)
     scores = scored(table, sizes, bootstrap, seed)
     if bootstrap and found.counted is not None:
         generator = torch.Generator().manual_seed(seed)

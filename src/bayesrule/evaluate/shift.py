@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from bayesrule import showing
 from bayesrule.data import as_data, shifts
 from bayesrule.data.shifts import Corruption, Shift
-from bayesrule.evaluate.score import Predictor, score
+from bayesrule.evaluate import parts
+from bayesrule.evaluate.score import Predictor, columns, of_columns
 from bayesrule.evaluate.scores import Scores
 from bayesrule.naming import unknown
 
@@ -91,6 +92,8 @@ def under_shift(
 ) -> ShiftCurves:
     """Scores on test data that a shift takes further and further from home, see `bayesrule.data.shifts`.
 
+    The examples of a severity are in memory at once; they are predicted in parts, as `evaluate` does it.
+
     Args:
         posterior: What predicts; a dict of several by name is shown side by side, on the same shifted examples.
         test: Inputs and targets, as for training, in the user's units.
@@ -118,9 +121,9 @@ def under_shift(
     batch = data.raw()
     found: dict[str, list[Scores]] = {name: [] for name in named}
     for severity in chosen.severities:
-        x, y = chosen.at(batch, severity, seed)
+        moved = chosen.at(batch, severity, seed)
         for name, one in named.items():
-            prediction = one.predict(x, samples=samples, seed=seed)
-            found[name].append(score(prediction, y, bootstrap=bootstrap, seed=seed))
+            seen = columns(one, parts.of_batch(moved, samples), samples, seed)
+            found[name].append(of_columns(seen, None, bootstrap, seed))
     called = chosen.kind if isinstance(chosen, Corruption) else chosen.name
     return ShiftCurves(called, chosen.unit, chosen.severities, found)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from bayesrule import showing
-from bayesrule.data import Data, as_data, inputs
-from bayesrule.evaluate import weighted
+from bayesrule.data import Data, as_data, as_inputs, inputs
+from bayesrule.evaluate import parts, weighted
 from bayesrule.evaluate.score import elsewhere
 from bayesrule.evaluate.scores import Scores, scored
 from bayesrule.posteriors import DistanceAware, Features, Posterior, nearest
@@ -96,14 +96,12 @@ def strangers(
         bootstrap: Resamples behind the intervals; 0 for none.
         seed: Of the networks and of the resamples.
     """
-    home, away = elsewhere(test), elsewhere(ood)
-    predicted = [posterior.predict(x, samples=samples, seed=seed) for x in (home, away)]
-    if not all(len(prediction) for prediction in predicted):
-        raise ValueError("test and ood must hold at least one example each")
-    told = {name: (own(predicted[0]), own(predicted[1])) for name, own in _uncertainties(predicted[0]).items()}
+    home, away = as_inputs(elsewhere(test)), as_inputs(elsewhere(ood))
+    near, far = (_told(posterior, x, samples, seed) for x in (home, away))
+    told = {name: (values, far[name]) for name, values in near.items()}
     if train is not None:
         told |= _distances(posterior, as_data(train), home, away, seed)
-    sizes = [len(prediction) for prediction in predicted]
+    sizes = [inputs.length(x) for x in (home, away)]
     table = {}
     for name, (inside, outside) in told.items():
         statistics = {
@@ -113,6 +111,17 @@ def strangers(
         }
         table[name] = scored(statistics, sizes, bootstrap, seed)
     return StrangerScores(table)
+
+
+def _told(posterior: Posterior, x: inputs.Inputs, samples: int, seed: int) -> dict[str, Tensor]:
+    """Every uncertainty of each example, predicted in parts."""
+    first = posterior.predict(inputs.take(x, torch.tensor([0])), samples=1, seed=seed)
+    found: dict[str, list[Tensor]] = {}
+    for part in parts.of_inputs(x, samples, first.shape.numel()):
+        prediction = posterior.predict(part, samples=samples, seed=seed)
+        for name, own in _uncertainties(prediction).items():
+            found.setdefault(name, []).append(own(prediction))
+    return {name: torch.cat(values) for name, values in found.items()}
 
 
 def _uncertainties(prediction: Prediction) -> dict[str, Any]:

@@ -86,12 +86,16 @@ class Conformal:
     samples: int = 32
     seed: int = 0
 
-    def sets(self, prediction: Prediction, groups: Any = None) -> Tensor:
-        """The classes whose score is at most the threshold, as a mask ``[B, C, ...]``."""
+    def sets(self, prediction: Prediction, groups: Any = None, first: int = 0) -> Tensor:
+        """The classes whose score is at most the threshold, as a mask ``[B, C, ...]``.
+
+        ``first``: how many examples came before these, where a long table is predicted in parts: their random numbers
+        are left out, so that the sets are those of the whole.
+        """
         classes = _classes(prediction)
         if classes is None or self.score not in SCORES:
             raise TypeError(f"sets are of classes, and this is about {_kind(prediction)}: ask for intervals")
-        found = class_scores(classes, self.score, mixed(self.seed, NEW))
+        found = class_scores(classes, self.score, mixed(self.seed, NEW), first)
         return found <= self._thresholds(len(prediction), groups).to(found.device).unsqueeze(1)
 
     def intervals(self, prediction: Prediction, groups: Any = None) -> tuple[Tensor, Tensor]:
@@ -117,7 +121,7 @@ class Conformal:
             return self.thresholds
         if groups is None:
             raise ValueError(f"groups must name the group of each example, as in calibration: {_shown(self.groups)}")
-        given, index = _labels(groups, count), {name: place for place, name in enumerate(self.groups)}
+        given, index = labels(groups, count), {name: place for place, name in enumerate(self.groups)}
         for name in given:
             if name not in index:
                 raise ValueError(
@@ -175,11 +179,11 @@ def calibrate(
     name = score if _classes(prediction) is not None else "interval"
     if groups is None:
         return Conformal(level, name, threshold(found, level)[None], (len(found),), seed=seed)
-    labels = _labels(groups, len(found))
-    names = tuple(sorted(set(labels), key=lambda label: (type(label).__name__, label)))
+    given = labels(groups, len(found))
+    names = tuple(sorted(set(given), key=lambda label: (type(label).__name__, label)))
     if not names:
         raise ValueError("groups must name at least one group: got none")
-    members = [torch.tensor([label == name for label in labels], device=found.device) for name in names]
+    members = [torch.tensor([label == name for label in given], device=found.device) for name in names]
     thresholds = []
     for group, mine in zip(names, members, strict=True):
         try:
@@ -212,7 +216,7 @@ def conformity(prediction: Prediction, y: Tensor, level: float, score: str = "ap
     return torch.maximum(low - y, y - high) / scale
 
 
-def class_scores(prediction: Classes, score: str = "aps", seed: int = 0) -> Tensor:
+def class_scores(prediction: Classes, score: str = "aps", seed: int = 0, first: int = 0) -> Tensor:
     """The score of every class, ``[B, C, ...]`` in double precision: adaptive prediction sets (Romano et al. 2020).
 
     ::
@@ -235,7 +239,8 @@ def class_scores(prediction: Classes, score: str = "aps", seed: int = 0) -> Tens
     if score == "aps":
         return before
     generator = torch.Generator().manual_seed(seed)
-    u = torch.rand(prediction.shape, generator=generator, dtype=torch.float64).to(probs.device)
+    count, *rest = prediction.shape
+    u = torch.rand([first + count, *rest], generator=generator, dtype=torch.float64)[first:].to(probs.device)
     return before + u.unsqueeze(1) * probs
 
 
@@ -258,18 +263,18 @@ def _kind(prediction: Prediction) -> str:
     return "numbers" if isinstance(prediction, Numbers) else "classes"
 
 
-def _labels(groups: Any, n: int) -> list[Group]:
+def labels(groups: Any, n: int) -> list[Group]:
     """The group of each of ``n`` examples as plain values, or an error that says what is wrong."""
     given: Iterable[Any] = groups.tolist() if isinstance(groups, Tensor | np.ndarray) else groups
-    labels = [label.item() if isinstance(label, np.generic) else label for label in given]
-    if len(labels) != n:
-        raise ValueError(f"groups must name the group of each of the {n} examples, got {len(labels)} names")
-    for row, label in enumerate(labels):
+    found = [label.item() if isinstance(label, np.generic) else label for label in given]
+    if len(found) != n:
+        raise ValueError(f"groups must name the group of each of the {n} examples, got {len(found)} names")
+    for row, label in enumerate(found):
         if not isinstance(label, str | int):
             raise TypeError(
                 f"groups must be texts, whole numbers or booleans: got {label!r} in row {row}; cut numbers into ranges"
             )
-    return labels
+    return found
 
 
 def _shown(groups: Sequence[Group]) -> str:
