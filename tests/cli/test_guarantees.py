@@ -139,3 +139,62 @@ def test_runs_without_a_promise_have_no_such_columns(bayesrule, finished):
     assert "hold the truth" not in err
     assert "guaranteed" not in bayesrule("predict", run, data)[1]
     assert "What is promised" not in (run / "report.html").read_text()
+
+
+def test_a_promise_for_each_group_from_fit_to_predictions(bayesrule, finished, tmp_path):
+    code, err, run, data = finished("pay", "--guarantee", 0.8, "--groups", "grade")
+    assert code == 0, err
+    assert "80 % of intervals hold the truth in each of 2 groups, as calibrated on" in err
+    assert "on the 80 test examples" in err
+    promise = br.load_run(run).posterior.guarantees.conformal
+    assert promise.groups == ("=high", "low, or so")
+    frame = pd.read_csv(data)
+    out = pd.read_csv(io.StringIO(bayesrule("predict", run, data)[1]))
+    width = out["guaranteed_upper_80"] - out["guaranteed_lower_80"]
+    low, high = br.load_run(run).posterior.predict_interval(frame[["size"]].to_numpy(), frame["grade"].tolist())
+    assert width.to_numpy() == pytest.approx((high - low).numpy(), rel=1e-4)
+
+    frame.loc[:4, "grade"] = "none of these"
+    some = br.load_run(run).predict(frame)
+    assert some["guaranteed_lower_80"].isna().tolist() == [True] * 5 + [False] * 395
+    assert some["guaranteed_lower_80"][5:].to_numpy(dtype=float) == pytest.approx(out["guaranteed_lower_80"][5:])
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    code, out, err = bayesrule("evaluate", run, tmp_path / "new.csv")
+    assert code == 0, err
+    frame.drop(columns="grade").to_csv(tmp_path / "less.csv", index=False)
+    code, _, err = bayesrule("predict", run, tmp_path / "less.csv")
+    assert code == 2
+    assert "unknown column of groups 'grade'" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (("--groups", "grade"), "--groups grade needs --guarantee P: groups are what it is calibrated for"),
+        (("--guarantee", 0.9, "--groups", "grad"), "unknown column of groups 'grad': did you mean 'grade'?"),
+        (("--guarantee", 0.9, "--groups", "pay"), "--groups must not name the target, got 'pay'"),
+        (
+            ("--guarantee", 0.97, "--groups", "grade"),
+            "--groups must have at least 33 rows of each group to calibrate --guarantee 0.97 on, but of",
+        ),
+    ],
+)
+def test_groups_that_nothing_can_be_promised_for(finished, line, words):
+    code, err, run, _ = finished("pay", *line)
+    assert code == 2
+    assert words in err
+    assert not (run / "run.json").exists()
+
+
+def test_a_group_must_be_known_and_a_named_set_has_none(bayesrule, finished, tmp_path):
+    data = table(tmp_path / "t.csv")
+    frame = pd.read_csv(data)
+    frame.loc[3, "grade"] = None
+    frame.to_csv(tmp_path / "holes.csv", index=False)
+    line = ("fit", data, "--target", "pay", "--drop", "grade", *LINE, "--out", "holes")
+    code, _, err = bayesrule(*line, "--guarantee", 0.8, "--groups", "grade", "--test", tmp_path / "holes.csv")
+    assert code == 2
+    assert "groups 'grade' must be known for every row" in err
+    code, _, err = bayesrule("fit", "moons", *LINE, "--guarantee", 0.9, "--groups", "x1", "--out", "moons")
+    assert code == 2
+    assert "--groups is for .csv and .parquet files, but DATA is the name 'moons'" in err

@@ -26,7 +26,7 @@ from bayesrule.training import Folder
 EPILOG = """examples:
   bayesrule fit digits --method swag
   bayesrule fit houses.csv --target price --out runs/houses
-  bayesrule fit houses.csv --target price --guarantee 0.9
+  bayesrule fit houses.csv --target price --guarantee 0.9 --groups town
   bayesrule fit --resume --out runs/houses
   bayesrule fit houses.csv --target price --method laplace --influence
   torchrun --nproc-per-node 2 -m bayesrule fit digits --method ivon"""
@@ -92,7 +92,7 @@ def _train(
         posterior = DistanceAware.around(posterior, split.train, settings.seed)
         posterior.save(folder.posterior)
     if split.calibration is not None:
-        posterior, why = promised(posterior, split.calibration, settings, folder)
+        posterior, why = promised(posterior, split, settings, folder)
         notes += why
     entry = examine(settings.method, posterior, split, seed=settings.seed, schema=schema)
     baselines = examine_baselines(split, settings.seed)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from bayesrule.cli.options import RunSettings
 from bayesrule.cli.terminal import say
-from bayesrule.data import Pair
+from bayesrule.data import Split
+from bayesrule.data.splits import Groups
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import needed, needed_answers
 from bayesrule.training import Folder
@@ -28,13 +31,28 @@ def calibration_rows(level: float, n: int) -> int:
     return max(least, min(round(SHARE * n), MOST))
 
 
-def promised(posterior: Posterior, held: Pair, settings: RunSettings, folder: Folder) -> tuple[Posterior, list[str]]:
+def check_groups(groups: Groups, level: float) -> None:
+    """An error now, rather than after training, if a group has too few rows to calibrate on."""
+    least, counts = needed(level), Counter(groups.calibration)
+    for name, count in sorted(counts.items()):
+        if count < least:
+            raise ValueError(
+                f"--groups must have at least {least} rows of each group to calibrate --guarantee {level:g} on, but of "
+                f"{name!r} there are {count}: add rows, join groups, or promise less"
+            )
+    if strange := sorted(set(groups.test) - set(counts)):
+        say(f"nothing is promised for groups without a row to calibrate on: {', '.join(strange[:10])}")
+
+
+def promised(posterior: Posterior, split: Split, settings: RunSettings, folder: Folder) -> tuple[Posterior, list[str]]:
     """The posterior with its promises, written to its file, and what cannot be promised, in sentences.
 
     A run that was finished with its promises before is left as it is.
     """
-    level, rows = settings.guarantee, len(held[1])
+    level, held = settings.guarantee, split.calibration
     assert level is not None
+    assert held is not None
+    rows, groups = len(held[1]), None if split.groups is None else split.groups.calibration
     error = float(f"{1 - level:.12g}")  # 0.1 for 0.9, where the difference of floats is beside it
     answering, notes = posterior.likelihood.kind == "classes", []
     if answering and rows < (least := needed_answers(error, CONFIDENCE)):
@@ -47,7 +65,7 @@ def promised(posterior: Posterior, held: Pair, settings: RunSettings, folder: Fo
         say(note)
     if posterior.guarantees.conformal is not None:
         return posterior, notes
-    posterior = posterior.conformalize(held, level, seed=settings.seed)
+    posterior = posterior.conformalize(held, level, groups, seed=settings.seed)
     if answering:
         posterior = posterior.selective(held, error, CONFIDENCE, seed=settings.seed)
     posterior.save(folder.posterior)

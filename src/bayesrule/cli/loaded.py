@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from bayesrule.cli.runs import Rows, Run
 from bayesrule.data import Schema
 from bayesrule.posteriors import Posterior
 from bayesrule.predictions import Numbers, Prediction
+from bayesrule.predictions.conformal import Conformal
 from bayesrule.predictions.frames import columns, percent
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ class LoadedRun:
         """The predictions of rows, with what is said of them, and the columns that are kept."""
         prediction = self.posterior.predict(rows.x, seed=self.run.settings.seed)
         table = prediction.to_frame(level, self.run.classes)
-        for promise, cells in self._promised(prediction).items():
+        for promise, cells in self._promised(prediction, rows.groups).items():
             table[promise] = cells
         if rows.unusual is not None:
             table["unusual"] = [", ".join(names) for names in rows.unusual]
@@ -62,20 +64,35 @@ class LoadedRun:
                 table[free] = values.where(values.notna(), None).to_numpy()  # JSON has no NaN
         return table
 
-    def _promised(self, prediction: Prediction) -> dict[str, list[Any]]:
+    def _promised(self, prediction: Prediction, groups: Sequence[str] | None) -> dict[str, list[Any]]:
         """Columns of what the run promises: sets or intervals that hold the truth, and which rows are answered."""
         found: dict[str, list[Any]] = {}
         conformal, selective = self.posterior.guarantees.conformal, self.posterior.guarantees.selective
-        if conformal is not None and not conformal.groups:  # rows do not tell their groups
-            shown = percent(conformal.level)
-            if isinstance(prediction, Numbers):
-                for end, values in zip(("lower", "upper"), conformal.intervals(prediction), strict=True):
-                    found |= columns(f"guaranteed_{end}_{shown}", values)
-            else:
-                found[f"guaranteed_set_{shown}"] = self._named(conformal.sets(prediction))
+        if conformal is not None:
+            found |= self._held(conformal, prediction, groups)
         if selective is not None:
             found["answered"] = selective.answers(prediction).answered.tolist()
         return found
+
+    def _held(self, promise: Conformal, prediction: Prediction, groups: Sequence[str] | None) -> dict[str, list[Any]]:
+        """Sets or intervals; None for rows of groups that nothing is promised for, and all rows of groups not told."""
+        if promise.groups and groups is None:
+            return {}
+        known = None
+        if promise.groups and groups is not None:
+            known = [name in promise.groups for name in groups]
+            any_one = str(promise.groups[0])
+            groups = [name if there else any_one for name, there in zip(groups, known, strict=True)]
+        found: dict[str, list[Any]] = {}
+        shown = percent(promise.level)
+        if isinstance(prediction, Numbers):
+            for end, values in zip(("lower", "upper"), promise.intervals(prediction, groups), strict=True):
+                found |= columns(f"guaranteed_{end}_{shown}", values)
+        else:
+            found[f"guaranteed_set_{shown}"] = self._named(promise.sets(prediction, groups))
+        if known is None:
+            return found
+        return {name: [v if k else None for v, k in zip(cells, known, strict=True)] for name, cells in found.items()}
 
     def _named(self, sets: Tensor) -> list[str]:
         """Sets of classes by their names, one after another with | between."""

@@ -50,6 +50,7 @@ class RunSettings:
     device: str = "cpu"
     early_stopping: int | None = None
     guarantee: float | None = None
+    groups: str | None = None
     augment: str | None = None
     distance_aware: bool = False
 
@@ -69,6 +70,8 @@ class RunSettings:
             raise ValueError(
                 f"--guarantee must be between 0 and 1, both excluded, got {settings.guarantee:g}: for 90 % give 0.9"
             )
+        if settings.groups is not None and settings.guarantee is None:
+            raise ValueError(f"--groups {settings.groups} needs --guarantee P: groups are what it is calibrated for")
         choose_device(settings.device)  # an error now if there is none, before any data are read
         return settings
 
@@ -300,6 +303,8 @@ def guarantee(parser: argparse.ArgumentParser) -> None:
     """What is to be promised."""
     help = "promise that a share P of sets or intervals hold the truth, calibrated on rows that training never sees"
     _option(parser, "--guarantee", type=float, metavar="P", help=help)
+    help = "a column of the table: the guarantee then holds in each of its groups"
+    _option(parser, "--groups", metavar="COLUMN", help=help)
 
 
 def about_output(parser: argparse.ArgumentParser, out: str) -> None:

@@ -17,7 +17,8 @@ from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.cli.sources import Source
 from bayesrule.data import Kind, Schema, Split, augmentations, fingerprint, load_set
 from bayesrule.data.reading import Table, open_table, stem
-from bayesrule.data.tables import known_rows
+from bayesrule.data.splits import Groups
+from bayesrule.data.tables import groups_of, known_rows
 from bayesrule.files import FileError, write_atomically
 from bayesrule.jobs import threads
 from bayesrule.methods import Method
@@ -36,12 +37,16 @@ HELD_OUT = 0.1  # the share of the training examples that early stopping looks a
 
 
 class Rows(NamedTuple):
-    """Inputs to predict; of a table also the columns in which a row is unlike training, and those to be kept."""
+    """Inputs to predict; of a table also the columns in which a row is unlike training, and those to be kept.
+
+    ``groups``: that of each row, where the run's guarantee is for groups.
+    """
 
     x: torch.Tensor
     unusual: list[tuple[str, ...]] | None = None
     kept: pd.DataFrame | None = None
     notes: tuple[str, ...] = ()
+    groups: tuple[str, ...] | None = None
 
 
 class Test(NamedTuple):
@@ -186,7 +191,9 @@ class Run:
             if keep is not None:
                 raise unknown("--keep column", name, frame.columns)
             notes.append(f"{called} has no column {name!r} to keep")
-        return Rows(torch.from_numpy(schema.inputs(frame)), schema.unusual(frame), frame[found], tuple(notes))
+        by = self.settings.groups
+        groups = None if by is None else groups_of(frame, by)
+        return Rows(torch.from_numpy(schema.inputs(frame)), schema.unusual(frame), frame[found], tuple(notes), groups)
 
     def test(self, data: str, data_dir: str | None, sep: str | None) -> Test:
         """Test examples: what was held out of the table that the run was trained on, or all rows of any other.
@@ -203,7 +210,8 @@ class Run:
             frame, holes = known_rows(table.frame, schema.target)
             pair = torch.from_numpy(schema.inputs(frame)), torch.from_numpy(schema.targets(frame))
             what = f"{len(frame)} rows of {Path(data).name}, target {schema.target!r}"
-            split = Split(stem(data), self.kind, what, pair, None, self.classes, schema.features)
+            groups = None if asked.groups is None else Groups(groups_of(frame, asked.groups), ())
+            split = Split(stem(data), self.kind, what, pair, None, self.classes, schema.features, groups=groups)
             return Test(split, (*table.notes, *holes, *self._seen(data)))
         if sep:
             raise ValueError(f"--sep is for .csv and .parquet files, but DATA is the name {data!r}")

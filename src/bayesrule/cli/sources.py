@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bayesrule import likelihoods
-from bayesrule.cli.guarantees import calibration_rows
+from bayesrule.cli.guarantees import calibration_rows, check_groups
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.data import Kind, Schema, Split, fingerprint, load_set, load_table, read_table, spare
 from bayesrule.data.reading import open_table, stem
@@ -97,7 +97,7 @@ def with_strangers(source: Source, ood: str, settings: RunSettings) -> Split:
 
 
 def _named(settings: RunSettings) -> Split:
-    for option in ("target", "kind", "drop", "keep", "sep", "test", "weights"):
+    for option in ("target", "kind", "drop", "keep", "sep", "test", "weights", "groups"):
         if getattr(settings, option):
             raise ValueError(f"--{option} is for .csv and .parquet files, but DATA is the name {settings.data!r}")
     split = load_set(settings.data, settings.data_dir, settings.split, settings.seed)
@@ -118,6 +118,8 @@ def _table(settings: RunSettings, schema: Schema | None) -> Source:
     without = (*settings.drop, *settings.keep)
     if settings.target == settings.weights:
         raise ValueError(f"--weights must not name the target, got {settings.target!r}: they are not known beforehand")
+    if settings.target == settings.groups:
+        raise ValueError(f"--groups must not name the target, got {settings.target!r}: it is not known beforehand")
     if settings.target in without:
         raise ValueError(f"--drop and --keep must not name the target, got {settings.target!r}: leave it out")
     loaded = load_table(
@@ -131,8 +133,11 @@ def _table(settings: RunSettings, schema: Schema | None) -> Source:
         without=without,
         weights=settings.weights,
         calibration=None if settings.guarantee is None else partial(calibration_rows, settings.guarantee),
+        groups=settings.groups,
         embed=True,
     )
+    if settings.guarantee is not None and loaded[0].groups is not None:
+        check_groups(loaded[0].groups, settings.guarantee)
     return Source(*loaded, fingerprint(settings.data))
 
 

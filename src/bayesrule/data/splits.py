@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -11,6 +11,13 @@ from torch import Tensor
 
 Pair: TypeAlias = tuple[Tensor, Tensor]
 Kind: TypeAlias = Literal["classes", "reals", "counts"]
+
+
+class Groups(NamedTuple):
+    """The group of each test example, and of each example that promises are calibrated on."""
+
+    test: tuple[str, ...]
+    calibration: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +47,8 @@ class Split:
     """How many times each training example counts; None: once."""
     calibration: Pair | None = None
     """Examples that are neither trained nor tested on, for promises to be calibrated on."""
+    groups: Groups | None = None
+    """Groups that a promise is to hold in, each by itself."""
     categories: tuple[int, ...] = ()
     """How many categories there are in each of the last inputs, which are their numbers; other inputs are amounts."""
 

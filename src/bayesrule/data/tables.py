@@ -53,7 +53,7 @@ from bayesrule.data.columns import (
     sorted_texts,
 )
 from bayesrule.data.reading import open_table, stem
-from bayesrule.data.splits import Kind, Pair, Split, hold_out, spare
+from bayesrule.data.splits import Groups, Kind, Pair, Split, hold_out, spare
 from bayesrule.naming import unknown
 from bayesrule.seeds import mixed
 
@@ -229,6 +229,7 @@ def load_table(
     without: Collection[str] = (),
     weights: str | None = None,
     calibration: Callable[[int], int] | None = None,
+    groups: str | None = None,
     embed: bool = False,
 ) -> tuple[Split, Schema]:
     """A file as a `Split`, with the schema learnt on its training rows, or the one that is given.
@@ -246,6 +247,8 @@ def load_table(
         weights: A column that says how many times each training row counts; it is no input.
         calibration: How many of so many training rows are spared for calibration. Nothing is learnt from them but which
             classes there are.
+        groups: A column whose values are the groups that promises are calibrated for, each by itself. It is an input,
+            too, unless it is among those ``without``.
         embed: Whether columns of more than 10 categories become their numbers, ``split.categories``, for a network that
             has a vector for each: `br.models.tabular`.
     """
@@ -282,9 +285,24 @@ def load_table(
         schema.features,
         weight=None if weights is None else _weights(train, weights),
         calibration=None if spared is None else _pair(schema, spared),
+        groups=None if groups is None or spared is None else Groups(groups_of(held, groups), groups_of(spared, groups)),
         categories=schema.categories,
     )
     return split, schema
+
+
+def groups_of(frame: pd.DataFrame, name: str) -> tuple[str, ...]:
+    """The group of each row, by a column of the table; an error where one has none."""
+    frame = _named(frame)
+    if name not in frame:
+        raise unknown("column of groups", name, frame.columns)
+    found = as_texts(frame[name])
+    for row, group in enumerate(found):
+        if group is None:
+            raise ValueError(
+                f"groups {name!r} must be known for every row, {place(frame[name], row)} has none: mend it"
+            )
+    return tuple(found)
 
 
 def _pair(schema: Schema, frame: pd.DataFrame) -> Pair:

@@ -51,5 +51,6 @@ def _cut(x: inputs.Inputs, size: int) -> Iterator[tuple[inputs.Inputs, torch.Ten
     if count <= size:
         yield x, None
         return
-    for index in torch.arange(count).split(size):
+    for start in range(0, count, size):
+        index = torch.arange(start, min(start + size, count))
         yield inputs.take(x, index), index

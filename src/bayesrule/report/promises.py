@@ -10,18 +10,21 @@ from bayesrule.posteriors import Posterior
 
 
 def promises(posterior: Posterior, split: Split) -> list[str]:
-    """A sentence for each promise; those for groups, which a split does not know, without what the test shows."""
+    """A sentence for each promise; those for groups that the split does not know, without what the test shows."""
     return list(_promises(posterior, split))
 
 
 def _promises(posterior: Posterior, split: Split) -> Iterator[str]:
     known, n = posterior.guarantees, len(split.test[1])
-    if known.conformal is not None and known.conformal.groups:
+    own = () if known.conformal is None else known.conformal.groups
+    groups = split.groups.test if own and split.groups is not None else None
+    if known.conformal is not None and own and (groups is None or not set(groups) <= set(own)):
         yield known.conformal.says
+        groups = None
         posterior = posterior.with_context(guarantees=type(known)(selective=known.selective))
     if not list(posterior.guarantees):
         return
-    seen, left = guarantees(posterior, split.test, bootstrap=0), posterior.guarantees
+    seen, left = guarantees(posterior, split.test, groups, bootstrap=0), posterior.guarantees
     if left.conformal is not None:
         yield f"{left.conformal.says}; on the {n} test examples {100 * seen['coverage']:.1f} % do"
     if left.selective is not None and left.selective.doubt is None:
