@@ -10,8 +10,8 @@ from torch import nn
 import bayesrule as br
 from bayesrule.files import FileError
 from bayesrule.likelihoods import Heteroscedastic, LogNormal, Poisson, Student
-from bayesrule.methods import IVON, MAP, Ensemble, Laplace, MCDropout
-from bayesrule.posteriors import Dropout, Gaussian, Guarantees, Linearised, Mixture, Particles
+from bayesrule.methods import IVON, MAP, Auto, Ensemble, Laplace, MCDropout
+from bayesrule.posteriors import DistanceAware, Dropout, Gaussian, Guarantees, Linearised, Mixture, Particles
 from bayesrule.predictions import Classes, calibrate, conformity, select, threshold
 
 KINDS = {
@@ -20,6 +20,8 @@ KINDS = {
     "particles": (MAP(), Particles),
     "dropout": (MCDropout(), Dropout),
     "mixture": (Ensemble(2), Mixture),
+    "stack": (Auto(scales=(1.2, 5.0), folds=2, networks=6), Particles),
+    "distance-aware": (MAP(), DistanceAware),
 }
 SPLITS, CALIBRATED, POOL, LEVEL = 200, 80, 800, 0.9
 RATE = 1e-4  # that a bar of this file fails by chance
@@ -51,7 +53,10 @@ def fitted():
     found = {}
     for kind, outputs in (("classes", 3), ("reals", 1)):
         for name, (method, expected) in KINDS.items():
-            posterior = br.fit(network(outputs), world(120, kind, 0), method, epochs=10)
+            data = world(120, kind, 0)
+            posterior = br.fit(network(outputs), data, method, epochs=10)
+            if expected is DistanceAware:
+                posterior = DistanceAware.around(posterior, data)
             assert type(posterior) is expected
             found[name, kind] = posterior, posterior.predict(world(POOL, kind, 1)[0])
     return found
@@ -80,6 +85,13 @@ def holds(covered, level, most=None):
     if most is not None:
         assert scipy.stats.binom.sf(first - 1, SPLITS, most) > RATE
         assert share < most + 4 * error
+
+
+def test_a_stack_has_several_networks_and_distance_is_seen_in_the_pool(fitted):
+    """Otherwise these two kinds would be others by another name."""
+    x = world(POOL, "reals", 1)[0]
+    assert len(fitted["stack", "reals"][0].predict(x).means) > 1
+    assert int((fitted["distance-aware", "reals"][0].strangeness(x) > 0).sum()) > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

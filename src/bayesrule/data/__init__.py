@@ -11,6 +11,7 @@ from bayesrule.data.embedded import and_gate, digits, gap, moons, sine
 from bayesrule.data.inputs import Inputs
 from bayesrule.data.intake import as_data, as_inputs, standardize
 from bayesrule.data.loaders import Loader
+from bayesrule.data.outsiders import without_class, without_range
 from bayesrule.data.reading import fingerprint, read_table
 from bayesrule.data.scaling import Affine, Scaling
 from bayesrule.data.splits import Kind, Pair, Split, cut, hold_out, spare
@@ -54,4 +55,6 @@ __all__ = [
     "sine",
     "spare",
     "standardize",
+    "without_class",
+    "without_range",
 ]
