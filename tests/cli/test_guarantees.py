@@ -2,13 +2,19 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import bayesrule as br
+from bayesrule.cli.guarantees import spared_rows, told_apart
+from bayesrule.cli.options import RunSettings
 from bayesrule.cli.runs import Run
+from bayesrule.data import Split
+from bayesrule.data.splits import Groups
 
 LINE = ("--method", "map", "--epochs", 3)
 
@@ -198,3 +204,55 @@ def test_a_group_must_be_known_and_a_named_set_has_none(bayesrule, finished, tmp
     code, _, err = bayesrule("fit", "moons", *LINE, "--guarantee", 0.9, "--groups", "x1", "--out", "moons")
     assert code == 2
     assert "--groups is for .csv and .parquet files, but DATA is the name 'moons'" in err
+
+
+def test_recalibrated_on_rows_of_its_own(bayesrule, finished):
+    code, err, run, _ = finished("grade", "--recalibrate", "all", "--guarantee", 0.8)
+    assert code == 0, err
+    assert "192 examples to train on, 80 held out, 128 to recalibrate and to calibrate the guarantee on" in err
+    posterior = br.load_run(run).posterior
+    assert posterior.info["calibration"]["examples"] == 64
+    assert sorted(posterior.info["calibration"]["tried"]) == ["isotonic", "temperature", "vector"]
+    assert posterior.guarantees.conformal.rows == (64,)
+    assert "temperature of the classes" in err
+    before = (run / "posterior.safetensors").read_bytes()
+    assert bayesrule("fit", "--resume", "--out", run)[0] == 0
+    assert (run / "posterior.safetensors").read_bytes() == before
+
+
+def test_recalibrated_without_a_promise_and_in_groups(bayesrule, finished):
+    code, err, run, _ = finished("pay", "--recalibrate", "scale", "--likelihood", "heteroscedastic")
+    assert code == 0, err
+    assert "64 to recalibrate on" in err
+    assert br.load_run(run).posterior.info["calibration"]["examples"] == 64
+    before = (run / "posterior.safetensors").read_bytes()
+    assert bayesrule("fit", "--resume", "--out", run)[0] == 0
+    assert (run / "posterior.safetensors").read_bytes() == before
+
+
+def test_rows_to_recalibrate_on_have_no_say_in_the_promise():
+    x = torch.arange(100.0)[:, None]
+    groups = Groups((), tuple(str(int(row) % 2) for row in x[:, 0]))
+    split = Split("t", "reals", "", (x, x[:, 0]), (x[:60], x[:60, 0]), calibration=(x, x[:, 0]), groups=groups)
+    settings = RunSettings("t", guarantee=0.8, recalibrate="all")
+    (mine, _), left = told_apart(split, settings)
+    assert len(mine) == 32  # a fifth of 160
+    rows = left.calibration[0]
+    assert sorted([*mine[:, 0].tolist(), *rows[:, 0].tolist()]) == list(range(100))
+    assert left.groups.calibration == tuple(str(int(row) % 2) for row in rows[:, 0])
+    with pytest.raises(ValueError, match="--recalibrate and --guarantee together need 22 rows"):
+        spared_rows(replace(settings, guarantee=0.93), 40)
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "words"),
+    [
+        ("pay", "all", "--recalibrate must be one that likelihood gaussian has (none, since its noise is settled"),
+        ("grade", "scale", "--recalibrate must be one that likelihood categorical has (temperature, vector, isotonic)"),
+    ],
+)
+def test_what_a_likelihood_cannot_be_recalibrated_by(finished, target, kind, words):
+    code, err, run, _ = finished(target, "--recalibrate", kind)
+    assert code == 2
+    assert words in err
+    assert not (run / "run.json").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bayesrule import processes
 from bayesrule.cli import fields, options, sources
-from bayesrule.cli.guarantees import promised
+from bayesrule.cli.guarantees import check_recalibration, promised, recalibrated_once, told_apart
 from bayesrule.cli.options import RunSettings
 from bayesrule.cli.results import publish
 from bayesrule.cli.runs import Run, refuse
@@ -39,6 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.about_training(parser)
     options.early_stopping(parser)
     options.guarantee(parser)
+    options.recalibrate(parser)
     options.distance_aware(parser, "a posterior that knows less the further an input is from its training examples")
     options.about_output(parser, "where the run goes (runs/DATA-METHOD)")
     help = "put the most influential and the most suspicious training examples into the report"
@@ -75,7 +76,8 @@ def _train(
     source = sources.read(settings, saved.schema if saved else None)
     split, schema, _ = source
     settings, reason = sources.settled(settings, split)
-    notes = [*sources.describe(split, schema), *reason]
+    check_recalibration(settings, split.kind)
+    notes = [*sources.describe(split, schema, settings.for_what), *reason]
     for note in notes:
         say(note)
     run = saved or Run.of(settings, source, args.command)
@@ -91,6 +93,9 @@ def _train(
     if settings.distance_aware and not isinstance(posterior, DistanceAware):
         posterior = DistanceAware.around(posterior, split.train, settings.seed)
         posterior.save(folder.posterior)
+    unseen, split = told_apart(split, settings)
+    if unseen is not None:
+        posterior = recalibrated_once(posterior, unseen, settings, folder)
     if split.calibration is not None:
         posterior, why = promised(posterior, split, settings, folder)
         notes += why

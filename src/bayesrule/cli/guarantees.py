@@ -1,15 +1,18 @@
-"""``--guarantee``: how many rows are spared for it, and what they allow to promise."""
+"""``--guarantee`` and ``--recalibrate``: how many rows are spared for them, and what they allow to promise."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
+from bayesrule import likelihoods
 from bayesrule.cli.options import RunSettings
 from bayesrule.cli.terminal import say
-from bayesrule.data import Split
+from bayesrule.data import Kind, Pair, Split, spare
 from bayesrule.data.splits import Groups
-from bayesrule.posteriors import Posterior
+from bayesrule.posteriors import Posterior, recalibrated
 from bayesrule.predictions import needed, needed_answers
+from bayesrule.seeds import mixed
 from bayesrule.training import Folder
 
 SHARE, MOST = 0.2, 1000  # of the training rows, and at most so many: the level is then met to about a percent
@@ -29,6 +32,60 @@ def calibration_rows(level: float, n: int) -> int:
             "can be spared: add rows, or promise less"
         )
     return max(least, min(round(SHARE * n), MOST))
+
+
+def spared_rows(settings: RunSettings, n: int) -> int:
+    """How many of ``n`` training rows are spared for recalibration and for the guarantee together."""
+    promised = 0 if settings.guarantee is None else calibration_rows(settings.guarantee, n)
+    count = promised + (0 if settings.recalibrate is None else _recalibration_rows(n))
+    if 2 * count > n and settings.recalibrate is not None:
+        raise ValueError(
+            f"--recalibrate and --guarantee together need {count} rows, and of {n} training rows at most half can be "
+            "spared: add rows, promise less, or leave one of them out"
+        )
+    return count
+
+
+def _recalibration_rows(n: int) -> int:
+    return min(round(SHARE * n), MOST)
+
+
+def check_recalibration(settings: RunSettings, kind: Kind) -> None:
+    """An error now, rather than after training, if the likelihood has no recalibration of the kind."""
+    asked, likelihood = settings.recalibrate, likelihoods.choose(settings.likelihood or likelihoods.usual(kind))
+    there = likelihood.recalibrations()
+    if asked is not None and (asked not in there if asked != "all" else not there):
+        known = ", ".join(there) or "none, since its noise is settled on held-out data anyway"
+        raise ValueError(f"--recalibrate must be one that likelihood {likelihood.name} has ({known}), got {asked}")
+
+
+def recalibrated_once(posterior: Posterior, unseen: Pair, settings: RunSettings, folder: Folder) -> Posterior:
+    """The posterior after recalibration, written to its file; a finished run is left as it is."""
+    before = posterior.info.get("calibration") or {}
+    if before.get("asked") == settings.recalibrate:
+        return posterior
+    posterior = recalibrated(posterior, unseen, kinds=settings.recalibrate or ())
+    told = posterior.info["calibration"] | {"asked": settings.recalibrate}
+    posterior = posterior.with_context(info=posterior.info | {"calibration": told})
+    posterior.save(folder.posterior)
+    return posterior
+
+
+def told_apart(split: Split, settings: RunSettings) -> tuple[Pair | None, Split]:
+    """The spared rows to recalibrate on, and the split with those that are left for the guarantee.
+
+    No row is in both: a promise is about a posterior that has not seen the rows it is calibrated on.
+    """
+    if settings.recalibrate is None or split.calibration is None:
+        return None, split
+    x, y = split.calibration
+    count = len(y) if settings.guarantee is None else _recalibration_rows(len(y) + len(split.train[1]))
+    left, mine = spare(len(y), count, mixed(settings.seed, 2))
+    groups = split.groups
+    if groups is not None:
+        groups = groups._replace(calibration=tuple(groups.calibration[row] for row in left.tolist()))
+    calibration = (x[left], y[left]) if len(left) else None
+    return (x[mine], y[mine]), replace(split, calibration=calibration, groups=groups)
 
 
 def check_groups(groups: Groups, level: float) -> None:

@@ -19,6 +19,7 @@ from bayesrule.data.reading import ending
 from bayesrule.files import FileError
 from bayesrule.jobs import on as elsewhere
 from bayesrule.models import choose_device
+from bayesrule.posteriors.calibration import EVERY
 
 CONNECT = 10  # seconds to wait for a cluster's scheduler
 
@@ -51,8 +52,22 @@ class RunSettings:
     early_stopping: int | None = None
     guarantee: float | None = None
     groups: str | None = None
+    recalibrate: str | None = None
     augment: str | None = None
     distance_aware: bool = False
+
+    @property
+    def spares(self) -> bool:
+        """Whether some training rows are kept from training, to calibrate on."""
+        return self.guarantee is not None or self.recalibrate is not None
+
+    @property
+    def for_what(self) -> str:
+        """What these rows are for."""
+        promise = "to calibrate the guarantee on"
+        if self.recalibrate is None:
+            return promise
+        return "to recalibrate on" if self.guarantee is None else f"to recalibrate and {promise}"
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> RunSettings:
@@ -305,6 +320,12 @@ def guarantee(parser: argparse.ArgumentParser) -> None:
     _option(parser, "--guarantee", type=float, metavar="P", help=help)
     help = "a column of the table: the guarantee then holds in each of its groups"
     _option(parser, "--groups", metavar="COLUMN", help=help)
+
+
+def recalibrate(parser: argparse.ArgumentParser) -> None:
+    """What recalibrations are tried."""
+    help = "map answers by rows that training never sees, where they say it clearly; all tries every kind"
+    _option(parser, "--recalibrate", choices=(*EVERY, "all"), metavar="KIND", help=f"{', '.join(EVERY)} or all: {help}")
 
 
 def about_output(parser: argparse.ArgumentParser, out: str) -> None:

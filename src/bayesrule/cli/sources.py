@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bayesrule import likelihoods
-from bayesrule.cli.guarantees import calibration_rows, check_groups
+from bayesrule.cli.guarantees import check_groups, spared_rows, told_apart
 from bayesrule.cli.options import RunSettings, is_table
 from bayesrule.data import Kind, Schema, Split, fingerprint, load_set, load_table, read_table, spare
 from bayesrule.data.reading import open_table, stem
@@ -60,11 +60,11 @@ def settled(settings: RunSettings, split: Split) -> tuple[RunSettings, list[str]
     return replace(settings, likelihood=choice.name), [str(choice)]
 
 
-def describe(split: Split, schema: Schema | None) -> list[str]:
-    """What was found, in sentences."""
+def describe(split: Split, schema: Schema | None, for_what: str = "to calibrate the guarantee on") -> list[str]:
+    """What was found, in sentences. ``for_what``: what spared rows are for."""
     examples = f"{_many(len(split.train[1]), 'example')} to train on, {len(split.test[1])} held out"
     if split.calibration is not None:
-        examples += f", {len(split.calibration[1])} to calibrate the guarantee on"
+        examples += f", {len(split.calibration[1])} {for_what}"
     if schema is None:
         return [f"{split.what}; {examples}"]
     encoded = f"{_many(len(schema.columns), 'column')} become {_many(len(schema.features), 'input')}"
@@ -101,10 +101,10 @@ def _named(settings: RunSettings) -> Split:
         if getattr(settings, option):
             raise ValueError(f"--{option} is for .csv and .parquet files, but DATA is the name {settings.data!r}")
     split = load_set(settings.data, settings.data_dir, settings.split, settings.seed)
-    if settings.guarantee is None:
+    if not settings.spares:
         return split
     x, y = split.train
-    left, aside = spare(len(y), calibration_rows(settings.guarantee, len(y)), mixed(settings.seed, 1))
+    left, aside = spare(len(y), spared_rows(settings, len(y)), mixed(settings.seed, 1))
     return replace(split, training=(x[left], y[left]), calibration=(x[aside], y[aside]))
 
 
@@ -132,12 +132,14 @@ def _table(settings: RunSettings, schema: Schema | None) -> Source:
         sep=settings.sep,
         without=without,
         weights=settings.weights,
-        calibration=None if settings.guarantee is None else partial(calibration_rows, settings.guarantee),
+        calibration=partial(spared_rows, settings) if settings.spares else None,
         groups=settings.groups,
         embed=True,
     )
     if settings.guarantee is not None and loaded[0].groups is not None:
-        check_groups(loaded[0].groups, settings.guarantee)
+        groups = told_apart(loaded[0], settings)[1].groups
+        assert groups is not None
+        check_groups(groups, settings.guarantee)
     return Source(*loaded, fingerprint(settings.data))
 
 
