@@ -269,7 +269,7 @@ def test_errors_say_what_to_do():
         (lambda: score(Classes(torch.zeros(1, 0, 3)), Y[:0]), "at least one example: got none"),
         (
             lambda: score(CLASSES, Y, Reals(randn(1, 3), torch.ones(()))),
-            r"ood must be a Classes .*got Reals\(samples=1",
+            r"ood must be a Classes .*got Reals of 3 examples",
         ),
         (lambda: reliability(CLASSES, Y, bins=0), "bins must be at least 1: got 0"),
         (

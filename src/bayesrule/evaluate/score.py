@@ -117,7 +117,7 @@ def of_columns(found: Columns, outside: Uncertain | None, bootstrap: int, seed: 
     if outside is not None:
         count = len(outside.values)
         if outside.kind is not found.kind or not count:
-            got = f"{outside.kind.__name__} of {count}"
+            got = f"{outside.kind.__name__} of {count} examples"
             raise ValueError(f"ood must be a {found.kind.__name__} of at least one example: got {got}")
         table["auroc_ood"] = weighted.separation(found.uncertainty, outside.values)
         sizes.append(count)
