@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from bayesrule import shards
+from bayesrule.optim.passes import PLAIN, Passes
 
 
 class FlatGroup:
     """Parameters of one group, dtype and device, and vectors over all of them.
 
     ``precision`` is h + δ, ``momentum`` the mean gradient over steps; both are in the optimiser's state by parameter,
-    as views. The others are at work within a step: ``noise`` ε, ``inverse`` 1/√(h + δ), ``delta`` ε/√(h + δ),
-    ``weights`` the drawn weights, ``seen`` what the draws say of the curvature. ``decay`` is δ, ``centre`` the prior's
+    as views. The others are at work within a step: ``noise`` ε where it serves more than one draw, ``weights`` the
+    drawn weights, ``seen`` what the draws say of the curvature; see `room`. ``decay`` is δ, ``centre`` the prior's
     mean, each one number or a vector, and ``examples`` λ: see `under`. ``first`` is h₀ and ``radius`` the furthest
     step, each one number or a vector.
 
@@ -26,7 +27,12 @@ class FlatGroup:
     """
 
     def __init__(
-        self, group: dict[str, Any], params: Sequence[Tensor], names: Sequence[str], state: dict[Tensor, Any]
+        self,
+        group: dict[str, Any],
+        params: Sequence[Tensor],
+        names: Sequence[str],
+        state: dict[Tensor, Any],
+        passes: Passes = PLAIN,
     ) -> None:
         self.group, self.params, self.names = group, list(params), list(names)
         first = self.params[0]
@@ -38,15 +44,17 @@ class FlatGroup:
         self.centre: float | Tensor = 0.0
         self.examples = 1.0
         self.first: float | Tensor = 0.0
-        # All memory of a step is taken here, once: fresh vectors would cost a step more than the arithmetic does.
-        self.precision, self.momentum, self.noise, self.inverse, self.delta, self.weights, self.seen = (
-            torch.zeros(sum(self.sizes), dtype=first.dtype, device=first.device) for _ in range(7)
-        )
-        # Views of these vectors are asked for at every step. A tensor cannot be a key by its contents, so they are kept
+        self.count = sum(self.sizes)
+        self.passes = passes
+        # Views of the vectors are asked for at every step. A tensor cannot be a key by its contents, so they are kept
         # by id; `_own` holds on to the vectors, so that no id is reused.
         self._views: dict[int, list[Tensor]] = {}
-        self._own = [vector for vector in vars(self).values() if isinstance(vector, Tensor)]
-        self._views = {id(vector): self.views(vector) for vector in self._own}
+        self._own: list[Tensor] = []
+        self.precision, self.momentum = self._new(), self._new()
+        self.noise: Tensor | None = None
+        self._weights: Tensor | None = None
+        self._seen: Tensor | None = None
+        self._rooms: list[Tensor] = []
         self.generator = torch.Generator(first.device)
         self._seed = -1  # what the noise was drawn from
         self._means: list[Tensor] = []  # the gradients, averaged over draws
@@ -58,6 +66,41 @@ class FlatGroup:
         radius = group["clip_radius"]
         self.radius: float | Tensor = self._vector(radius) if isinstance(radius, Sequence) else radius
         self._adopt(state)
+
+    def _new(self) -> Tensor:
+        """A vector of zeros over all parameters, whose views are kept."""
+        first = shards.local(self.params[0])
+        with torch.inference_mode(False):  # whose tensors no step could change
+            vector = torch.zeros(self.count, dtype=first.dtype, device=first.device)
+            views = self.views(vector)
+        self._own.append(vector)
+        self._views[id(vector)] = views
+        return vector
+
+    def room(self) -> Tensor:
+        """A vector to write to: memory in which nothing of this step is.
+
+        It is used again from step to step, as fresh memory would cost a step more than the arithmetic does. One such
+        vector is enough for a step from one draw: it holds the drawn weights, then what they say of the curvature, then
+        the step of the means.
+        """
+        for vector in self._rooms:
+            if vector is not self._weights and vector is not self._seen:
+                return vector
+        self._rooms.append(self._new())
+        return self._rooms[-1]
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights of the last draw, or what has been made of them since."""
+        assert self._weights is not None
+        return self._weights
+
+    @property
+    def seen(self) -> Tensor:
+        """What the draws since the last step say of the curvature; once that is learnt, free to be written to."""
+        assert self._seen is not None
+        return self._seen
 
     def held(self) -> Sequence[Tensor]:
         """What this process holds of the parameters, in their memory: all of them, if they are not sharded."""
@@ -139,29 +182,49 @@ class FlatGroup:
         for entry, part in zip(self._state, parts, strict=True):
             entry["decay"] = part
 
-    def draw(self, seed: int, offset: int, negative: bool) -> None:
+    def draw(self, seed: int, offset: int, negative: bool, again: bool) -> None:
         """Let w = m + ε/√(λ(h + δ)) stand for the parameters, ε the noise of a seed from ``offset`` on, or −ε.
 
-        The noise is turned like a ring: offset 3 gives the weights ε₃, ε₄, …, ε₁, ε₂.
+        The noise is turned like a ring: offset 3 gives the weights ε₃, ε₄, …, ε₁, ε₂. ``again``: whether the same noise
+        serves other draws, for which it is kept.
         """
-        if seed != self._seed:
-            self._seed = seed
-            self.noise.normal_(generator=self.generator.manual_seed(seed))
-        torch.rsqrt(self.precision, out=self.inverse)
-        start = offset % max(len(self.noise), 1)  # a process may hold nothing of a small parameter
-        left = len(self.noise) - start
-        torch.mul(self.noise[start:], self.inverse[:left], out=self.delta[:left])
-        torch.mul(self.noise[:start], self.inverse[left:], out=self.delta[left:])
-        if negative:
-            self.delta.neg_()
-        scale = 1 / math.sqrt(self.examples)
-        held, drawn = self.held(), self.views(self.weights)
+        self._weights = None
+        self._weights = weights = self.room()
+        if again:
+            self._deviate(self._known_noise(seed), offset, weights)
+        else:
+            self._deviate(weights.normal_(generator=self.generator.manual_seed(seed)), 0, weights)
+        scale = (-1 if negative else 1) / math.sqrt(self.examples)
+        held, drawn = self.held(), self.views(weights)
         # The memory itself where another one can stand for it; a share stays where it is, since its owner gathers it
         # from there.
         self._kept = [p.data if self.layout is None else p.clone() for p in held]
-        for p, w, d in zip(held, drawn, self.views(self.delta), strict=True):
-            torch.add(p.data, d, alpha=scale, out=w)
+        for m, w in zip(self._kept, drawn, strict=True):
+            torch.add(m, w, alpha=scale, out=w)
         self._put(drawn)
+
+    def _known_noise(self, seed: int) -> Tensor:
+        if self.noise is None:
+            self.noise = self._new()
+        if seed != self._seed:
+            self._seed = seed
+            self.noise.normal_(generator=self.generator.manual_seed(seed))
+        return self.noise
+
+    def _deviate(self, noise: Tensor, offset: int, out: Tensor) -> None:
+        """ε/√(h + δ), the noise turned."""
+        start = offset % max(self.count, 1)  # a process may hold nothing of a small parameter
+        left = self.count - start
+        self.passes.deviate(noise[start:], self.precision[:left], out[:left])
+        if start:
+            self.passes.deviate(noise[:start], self.precision[left:], out[left:])
+
+    def deviations(self) -> list[Tensor]:
+        """w − m of the last draw by parameter, in the memory of w, which is then gone."""
+        found = self.views(self.weights)
+        for w, m in zip(found, self._kept, strict=True):
+            w.sub_(m)
+        return found
 
     def restore(self) -> None:
         """Let the parameters be the means again, to the bit, if weights were drawn."""
@@ -190,9 +253,7 @@ class FlatGroup:
     def average(self, seen: Tensor, draws: int) -> None:
         """Take in the ``draws``-th draw: gradients and what is seen are averages over draws from now on."""
         if draws == 1:
-            if seen is self.delta:
-                self.delta = self.seen  # whose memory is free: the two change places, and nothing is copied
-            self.seen, self._means = seen, [grad.detach() for grad in self.grads()]
+            self._seen, self._means = seen, [grad.detach() for grad in self.grads()]
         else:
             torch._foreach_lerp_(self._means, self.grads(), 1 / draws)
             self.seen.lerp_(seen, 1 / draws)
@@ -205,36 +266,47 @@ class FlatGroup:
         """Let the present gradients be the averages so far, whoever has made them."""
         self._means = [shards.local(p.grad) for p in self.params if p.grad is not None]
 
-    def descend(self, direction: Tensor, by: Tensor, rate: float | Tensor, radius: float | Tensor) -> None:
-        """m ← m − rate·clip(direction/by, radius)."""
-        if isinstance(rate, Tensor):
-            step = _clipped(direction.div_(by), radius).mul_(rate)
-            for p, d in zip(self.held(), self.views(step), strict=True):
-                p.sub_(d)
-        elif isinstance(radius, Tensor) or radius < float("inf"):
-            direction = _clipped(direction.div_(by), radius)
-            for p, d in zip(self.held(), self.views(direction), strict=True):
-                p.add_(d, alpha=-rate)
-        else:
-            for p, d, b in zip(self.held(), self.views(direction), self.views(by), strict=True):
-                p.addcdiv_(d, b, value=-rate)
+    def forget(self) -> None:
+        """What was seen so far does not count: its memory is free."""
+        self._seen = None
 
-    def pulled(self, slopes: Sequence[Tensor], pull: float | Tensor) -> Tensor:
-        """slopes + pull·(m − prior_mean), in memory that is free after a block."""
-        outs, centre = self.views(self.weights), self.centre
-        # one pass over memory where two numbers are enough, which is nearly always
-        if not isinstance(pull, Tensor) and not isinstance(centre, Tensor):
-            for p, g, out in zip(self.held(), slopes, outs, strict=True):
-                torch.add(g, p, alpha=pull, out=out)
-            if centre:
-                self.weights.sub_(pull * centre)
-            return self.weights
-        for p, out in zip(self.held(), outs, strict=True):
-            out.copy_(p)
-        self.weights.sub_(centre).mul_(pull)
-        for g, out in zip(slopes, outs, strict=True):
-            out.add_(g)
-        return self.weights
+    def descend(
+        self, beta: float, pull: float | Tensor, by: Tensor, rate: float | Tensor, radius: float | Tensor
+    ) -> None:
+        """ḡ ← βḡ + (1 − β)ĝ, m ← m − rate·clip((ḡ + pull·(m − prior_mean))/by, radius), and ``seen`` is gone.
+
+        A parameter at a time: what one operation has read is still in the cache for the next.
+        """
+        settings = self.by_parameter(self.momentum, self.seen, pull, self.centre, by, rate, radius)
+        for p, grad, (slope, out, pull, centre, by, rate, radius) in zip(
+            self.held(), self.grads(), settings, strict=True
+        ):
+            slope.lerp_(grad, 1 - beta)
+            step(p, pulled(slope, p, pull, centre, out), by, rate, radius)
+
+    def by_parameter(self, *values: float | Tensor) -> Iterator[tuple[Any, ...]]:
+        """For each parameter the numbers as they are, and its part of the vectors."""
+        count = len(self.params)
+        parts = [self.views(value) if isinstance(value, Tensor) else [value] * count for value in values]
+        return zip(*parts, strict=True)
+
+
+def pulled(slope: Tensor, p: Tensor, pull: float | Tensor, centre: float | Tensor, out: Tensor) -> Tensor:
+    """slope + pull·(p − centre)."""
+    if isinstance(pull, Tensor) or isinstance(centre, Tensor):
+        return torch.sub(p, centre, out=out).mul_(pull).add_(slope)
+    torch.add(slope, p, alpha=pull, out=out)  # one pass where two numbers are enough, which is nearly always
+    return out.sub_(pull * centre) if centre else out
+
+
+def step(p: Tensor, direction: Tensor, by: Tensor, rate: float | Tensor, radius: float | Tensor) -> None:
+    """p ← p − rate·clip(direction/by, radius); the direction is gone."""
+    if isinstance(rate, Tensor):
+        p.sub_(_clipped(direction.div_(by), radius).mul_(rate))
+    elif isinstance(radius, Tensor) or radius < math.inf:
+        p.add_(_clipped(direction.div_(by), radius), alpha=-rate)
+    else:
+        p.addcdiv_(direction, by, value=-rate)
 
 
 def _number(decay: float | Tensor) -> float | Tensor:

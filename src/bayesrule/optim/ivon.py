@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from bayesrule.optim.flat import FlatGroup
 from bayesrule.optim.natural import Natural
-
-BOUNDS = 1e-30, 1e30  # of h + δ
 
 
 class IVON(Natural):
@@ -36,26 +32,11 @@ class IVON(Natural):
     """
 
     def _observe(self, flat: FlatGroup) -> Tensor:
-        """ĝ·ε/√(h + δ), which is ĥ/((h + δ)√λ)."""
-        torch._foreach_mul_(flat.views(flat.delta), flat.grads())
-        return flat.delta
+        """ĝ·(w − m), which is ĥ/(λ(h + δ))."""
+        torch._foreach_mul_(flat.deviations(), flat.grads())
+        assert flat.weights is not None
+        return flat.weights
 
     def _learn(self, flat: FlatGroup) -> None:
-        weight = 1 - flat.group["betas"][1]
-        change = flat.seen.mul_(weight * math.sqrt(flat.examples))
-        if isinstance(flat.decay, Tensor):
-            change.addcmul_(flat.inverse.square_(), flat.decay, value=weight)  # `curve` writes to the inverse anyway
-        else:
-            change.addcmul_(flat.inverse, flat.inverse, value=weight * flat.decay)
-        curve(flat, change.sub_(weight))
+        self._curve(flat, flat.examples)
         self._move(flat)
-
-
-def curve(flat: FlatGroup, change: Tensor) -> None:
-    """h + δ ← (h + δ)(1 + e + ½e²), for the relative change e = (1 − β)(ĥ − h)/(h + δ).
-
-    The same as h ← βh + (1 − β)ĥ + ½(1 − β)²(h − ĥ)²/(h + δ), and positive by construction, as 1 + e + ½e² ≥ ½; the
-    bounds are for what numbers of finite size cannot hold.
-    """
-    flat.precision.addcmul_(flat.precision, torch.addcmul(change, change, change, value=0.5, out=flat.inverse))
-    flat.precision.clamp_(*BOUNDS)

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 STD = 0.02  # the first deviation of weights under a wide prior, where nobody says
-LARGE = 10_000  # weights from which on noise is worth using twice
+LARGE = 10_000  # weights from which on noise is worth using more than twice
+HUGE = 4_000_000  # weights from which on noise is worth drawing each time, rather than its memory
 COLDEST = 0.1  # where the temperature starts when it is warmed up
 
 
@@ -152,6 +153,12 @@ class Natural(Optimizer):
     def _learn(self, flat: FlatGroup) -> None:
         """One step from the averages of gradient and curvature over the draws."""
 
+    def _curve(self, flat: FlatGroup, scale: float) -> None:
+        """See `passes.curve`; ``scale`` is ĥ/(h + δ) in units of what was seen."""
+        weight = 1 - flat.group["betas"][1]
+        decay = torch.as_tensor(flat.decay, dtype=flat.precision.dtype, device=flat.precision.device)
+        flat.passes.curve(flat.seen, decay, weight * scale, weight, flat.precision)
+
     def _move(self, flat: FlatGroup) -> None:
         """m ← m − α·clip((ḡ/(1 − β₁ᵗ) + δ(m − prior_mean))/(h + δ + damping)), with ḡ ← β₁ḡ + (1 − β₁)ĝ.
 
@@ -160,8 +167,6 @@ class Natural(Optimizer):
         prior alone would overshoot.
         """
         group, beta = flat.group, flat.group["betas"][0]
-        slopes = flat.views(flat.momentum)
-        torch._foreach_lerp_(slopes, flat.grads(), 1 - beta)
         # ḡ starts at zero. Instead of dividing it by 1 − β₁ᵗ, δ and the radius are multiplied by that share, and the
         # rate is divided by it: the same step without a pass over a vector.
         share = 1 - beta ** (self.steps + 1)
@@ -177,7 +182,7 @@ class Natural(Optimizer):
         by = flat.precision
         if group["damping"]:
             by = by + group["damping"]
-        flat.descend(flat.pulled(slopes, flat.decay * share), by, rate, flat.radius * share)
+        flat.descend(beta, flat.decay * share, by, rate, flat.radius * share)
 
     @contextmanager
     def sampled(self) -> Iterator[None]:
@@ -250,19 +255,25 @@ class Natural(Optimizer):
         for flat in flats:
             for p in flat.params:
                 p.grad = None
+            if not self._collected:
+                flat.forget()
         self.draws += 1
         if not self.noisy:
             return
         for index, flat in enumerate(flats):
-            cycle = self.refresh
-            if len(flat.noise) < LARGE:  # turned noise of few weights would soon meet itself
-                cycle = min(cycle, 2)
+            cycle = self._cycle(flat)
             number, within = divmod(self.draws - 1, cycle)
             # Each process draws its own noise: averages over processes are averages over draws. Of shares it draws its
             # part of one network, at which all processes are.
             key = self.seed, processes.rank() if flat.share is None else flat.share, index, number
             offset = mixed(*key, within // 2) if within > 1 else 0
-            flat.draw(mixed(*key), offset, negative=within % 2 == 1)
+            flat.draw(mixed(*key), offset, negative=within % 2 == 1, again=cycle > 1)
+
+    def _cycle(self, flat: FlatGroup) -> int:
+        """Draws between fresh noise."""
+        if flat.count < LARGE:  # turned noise of few weights would soon meet itself
+            return min(self.refresh, 2)
+        return self.refresh if flat.count < HUGE else 1
 
     @torch.no_grad()
     def _collect(self, flats: Sequence[FlatGroup]) -> bool:

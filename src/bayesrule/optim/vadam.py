@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bayesrule.optim.flat import FlatGroup
+from bayesrule.optim.flat import FlatGroup, pulled, step
 from bayesrule.optim.natural import Natural, NaturalSettings
 
 
@@ -30,17 +30,23 @@ class Vadam(Natural):
     own_defaults = NaturalSettings(betas=(0.9, 0.999))
 
     def _observe(self, flat: FlatGroup) -> Tensor:
-        for grad, square in zip(flat.grads(), flat.views(flat.delta), strict=True):
+        seen = flat.room()
+        for grad, square in zip(flat.grads(), flat.views(seen), strict=True):
             torch.mul(grad, grad, out=square)
-        return flat.delta
+        return seen
 
     def _learn(self, flat: FlatGroup) -> None:
         group, (beta1, beta2) = flat.group, flat.group["betas"]
         flat.precision.lerp_(flat.seen.add_(flat.decay), 1 - beta2)
-        flat.momentum.lerp_(flat.pulled(flat.grads(), flat.decay), 1 - beta1)
+        settings = flat.by_parameter(flat.momentum, flat.seen, flat.decay, flat.centre)
+        for p, grad, (slope, out, pull, centre) in zip(flat.held(), flat.grads(), settings, strict=True):
+            slope.lerp_(pulled(grad, p, pull, centre, out), 1 - beta1)
         left = beta2 ** (self.steps + 1)
         second = torch.sub(flat.precision, flat.decay + left * flat.first, out=flat.seen)
         second.clamp_min_(4 * torch.finfo(second.dtype).eps * flat.first).div_(1 - left)  # s₀'s rounding
         share = 1 - beta1 ** (self.steps + 1)
         by = second.sqrt_().add_(flat.decay + group["damping"])
-        flat.descend(flat.weights.copy_(flat.momentum), by, group["lr"] / share, flat.radius * share)
+        direction = flat.weights.copy_(flat.momentum)
+        settings = flat.by_parameter(direction, by, group["lr"] / share, flat.radius * share)
+        for p, each in zip(flat.held(), settings, strict=True):
+            step(p, *each)

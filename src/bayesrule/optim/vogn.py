@@ -71,8 +71,8 @@ class VOGN(Natural):
         if not self._counted:
             self._counted = True
             params = [p for each in self._flats for p in each.params]
-            self._squares.mean(params, out=[view for each in self._flats for view in each.views(each.delta)])
-        return flat.delta
+            self._squares.mean(params, out=[view for each in self._flats for view in each.views(each.room())])
+        return flat.room()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_squares": None}

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from bayesrule import processes
 from bayesrule.optim.flat import FlatGroup
-from bayesrule.optim.ivon import curve
 from bayesrule.optim.natural import Natural, NaturalSettings
 from bayesrule.seeds import mixed
 
@@ -50,7 +49,7 @@ class VON(Natural):
         """v·(Hv) for random signs v, zero where the gradient does not depend on the weights."""
         if not any(_depends(p) for group in self.param_groups for p in group["params"]):
             raise RuntimeError("VON looks at second derivatives: call loss.backward(create_graph=True)")
-        signs = flat.delta.bernoulli_(
+        signs = flat.room().bernoulli_(
             generator=flat.generator.manual_seed(mixed(self.seed, processes.rank(), self.draws))
         )
         parts = zip(flat.params, flat.views(signs.mul_(2).sub_(1)), strict=True)
@@ -62,8 +61,8 @@ class VON(Natural):
         return signs.mul_(torch.cat([part.reshape(-1) for part in found]))
 
     def _learn(self, flat: FlatGroup) -> None:
-        change = flat.seen.add_(flat.decay).sub_(flat.precision).div_(flat.precision)
-        curve(flat, change.mul_(1 - flat.group["betas"][1]))
+        flat.seen.div_(flat.precision)
+        self._curve(flat, 1.0)
         self._move(flat)
 
 
