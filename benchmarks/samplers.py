@@ -285,9 +285,7 @@ def more(args: argparse.Namespace) -> Table:
     """Five random splits of each set."""
     names = args.sets.split(",") if args.sets else list(MORE)
     asked = [Split(name, split, args.head) for name in names for split in range(min(MORE[name], args.splits))]
-    answers = jobs.run(
-        sampled_at_random, asked, processes=args.jobs, cache=args.cache, tell=print, key=Split.key_of_more
-    )
+    answers = jobs.run(sampled_at_random, asked, processes=args.jobs, cache=args.cache, tell=print, key=Split.key_of_more)
     return summary(asked, answers, "standardised", -1.0)
 
 

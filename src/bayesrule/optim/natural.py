@@ -32,6 +32,7 @@ from bayesrule.modules import Parameters
 from bayesrule.naming import unknown
 from bayesrule.optim.conversion import gathered, gaussian_over
 from bayesrule.optim.flat import FlatGroup, by_kind, check_settings, kind
+from bayesrule.optim.passes import PLAIN, Passes, compiled
 from bayesrule.posteriors import Context, Gaussian
 from bayesrule.seeds import mixed
 
@@ -97,6 +98,8 @@ class Natural(Optimizer):
         ess: N, the number of examples that the loss is a mean over: that of the training set.
         refresh: blocks between fresh noise: 1 for each, 2 for pairs of noise and its negative. See `_draw_noise`.
         seed: that of the noise.
+        compile: whether ``torch.compile`` makes one pass over the weights of several, at the first step of a process;
+            without a compiler the update goes on as it is, with a warning. The numbers are the same but for rounding.
         settings: see `NaturalSettings`.
     """
 
@@ -113,6 +116,7 @@ class Natural(Optimizer):
         ess: float,
         refresh: int = 16,
         seed: int = 0,
+        compile: bool = False,
         **settings: Unpack[NaturalSettings],
     ) -> None:
         for name in settings:
@@ -121,7 +125,7 @@ class Natural(Optimizer):
         for name, value, least in (("refresh", refresh, 1), ("seed", seed, 0)):
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
-        self.refresh, self.seed = refresh, seed
+        self.refresh, self.seed, self.compile = refresh, seed, compile
         self.steps = 0  # taken so far
         self.draws = 0  # blocks entered so far: with the seed, where the noise stands
         self._collected = 0  # draws since the last step
@@ -399,13 +403,16 @@ class Natural(Optimizer):
                 raise _changed()
             for group in self.param_groups:
                 check_settings(group)
-            self._flats = [FlatGroup(*alike, self.state) for alike in by_kind(self.param_groups)]
+            self._flats = [FlatGroup(*alike, self.state, self._passes()) for alike in by_kind(self.param_groups)]
             self._trained = trained
         for flat in self._flats:
             tempering = flat.group["tempering"]
             risen = min(self.steps / tempering, 1.0) if tempering else 1.0
             flat.under(float(flat.group["temperature"] * (COLDEST + (1 - COLDEST) * risen)))
         return self._flats
+
+    def _passes(self) -> Passes:
+        return compiled() if self.compile else PLAIN
 
     @property
     def means(self) -> Parameters:

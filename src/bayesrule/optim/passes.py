@@ -54,3 +54,34 @@ def _in_pieces(function: Callable[..., None]) -> Callable[..., None]:
 
 
 PLAIN = Passes(_in_pieces(deviate), _in_pieces(curve))
+
+
+def _compiled(function: Callable[..., None]) -> Callable[..., None]:
+    """The function by ``torch.compile``; as it stands from the first failure on, with a word."""
+    ways = [torch.compile(function, dynamic=True)]  # one program for vectors of any length
+
+    @functools.wraps(function)
+    def run(*arguments: Any) -> None:
+        if ways:
+            try:
+                return ways[0](*arguments)
+            except Exception as error:  # whatever a compiler says: it does so before anything is written
+                ways.clear()
+                warnings.warn(_apology(error), stacklevel=2)
+        return _in_pieces(function)(*arguments)
+
+    return run
+
+
+@functools.cache
+def compiled() -> Passes:
+    """The passes by ``torch.compile``, for all optimisers of this process: they are compiled once, when first used."""
+    return Passes(_compiled(deviate), _compiled(curve))
+
+
+def _apology(error: Exception) -> str:
+    said = str(error).strip().partition("\n")[0]
+    return (
+        f"compile=True has no effect: torch.compile does not work here ({type(error).__name__}: {said}). It needs a "
+        "C++ compiler, g++ or what the variable CXX names; the update goes on as it is without"
+    )

@@ -27,7 +27,7 @@ class VOGN(Natural):
 
     Args:
         model: the module whose parameters are trained.
-        params, lr, ess, refresh, seed, settings: as for `Natural`.
+        params, lr, ess, refresh, seed, compile, settings: as for `Natural`.
 
     >>> import torch
     >>> model, x = nn.Linear(3, 1), torch.randn(8, 3)
@@ -48,9 +48,10 @@ class VOGN(Natural):
         model: nn.Module,
         refresh: int = 16,
         seed: int = 0,
+        compile: bool = False,
         **settings: Unpack[NaturalSettings],
     ) -> None:
-        super().__init__(params, lr, ess, refresh, seed, **settings)
+        super().__init__(params, lr, ess, refresh, seed, compile, **settings)
         self._model = model
         self._squares: SquaredGradients | None = None  # once it is needed, and anew in a copy
 
