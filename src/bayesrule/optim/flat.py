@@ -215,9 +215,10 @@ class FlatGroup:
         """ε/√(h + δ), the noise turned."""
         start = offset % max(self.count, 1)  # a process may hold nothing of a small parameter
         left = self.count - start
-        self.passes.deviate(noise[start:], self.precision[:left], out[:left])
-        if start:
-            self.passes.deviate(noise[:start], self.precision[left:], out[left:])
+        if not start:
+            return self.passes.deviate(noise, self.precision, out)
+        self.passes.deviate(_piece(noise, start, left), _piece(self.precision, 0, left), _piece(out, 0, left))
+        self.passes.deviate(_piece(noise, 0, start), _piece(self.precision, left, start), _piece(out, left, start))
 
     def deviations(self) -> list[Tensor]:
         """w − m of the last draw by parameter, in the memory of w, which is then gone."""
@@ -267,8 +268,8 @@ class FlatGroup:
         self._means = [shards.local(p.grad) for p in self.params if p.grad is not None]
 
     def forget(self) -> None:
-        """What was seen so far does not count: its memory is free."""
-        self._seen = None
+        """What was seen so far does not count: its memory is free, and that of the gradients."""
+        self._seen, self._means, self.left = None, [], []
 
     def descend(
         self, beta: float, pull: float | Tensor, by: Tensor, rate: float | Tensor, radius: float | Tensor
@@ -289,6 +290,14 @@ class FlatGroup:
         count = len(self.params)
         parts = [self.views(value) if isinstance(value, Tensor) else [value] * count for value in values]
         return zip(*parts, strict=True)
+
+
+def _piece(vector: Tensor, start: int, count: int) -> Tensor:
+    """``count`` numbers of a vector from ``start`` on, in its memory, but no view of it.
+
+    A compiled function looks closely at views each time it is called, which takes longer than the arithmetic.
+    """
+    return vector.new_empty(0).set_(vector.untyped_storage(), start, (count,))
 
 
 def pulled(slope: Tensor, p: Tensor, pull: float | Tensor, centre: float | Tensor, out: Tensor) -> Tensor:

@@ -56,19 +56,20 @@ def _in_pieces(function: Callable[..., None]) -> Callable[..., None]:
 PLAIN = Passes(_in_pieces(deviate), _in_pieces(curve))
 
 
-def _compiled(function: Callable[..., None]) -> Callable[..., None]:
-    """The function by ``torch.compile``; as it stands from the first failure on, with a word."""
-    ways = [torch.compile(function, dynamic=True)]  # one program for vectors of any length
+def _compiled(function: Callable[..., None], failed: list[Exception]) -> Callable[..., None]:
+    """The function by ``torch.compile``; as it stands once anything has failed, of which there is one warning."""
+    quick, plain = torch.compile(function, dynamic=True), _in_pieces(function)  # one program for any length
 
     @functools.wraps(function)
     def run(*arguments: Any) -> None:
-        if ways:
-            try:
-                return ways[0](*arguments)
-            except Exception as error:  # whatever a compiler says: it does so before anything is written
-                ways.clear()
-                warnings.warn(_apology(error), stacklevel=2)
-        return _in_pieces(function)(*arguments)
+        if failed:
+            return plain(*arguments)
+        try:
+            return quick(*arguments)
+        except Exception as error:  # whatever a compiler says: it does so before anything is written
+            failed.append(error)
+            warnings.warn(_apology(error), stacklevel=2)
+            return plain(*arguments)
 
     return run
 
@@ -76,7 +77,8 @@ def _compiled(function: Callable[..., None]) -> Callable[..., None]:
 @functools.cache
 def compiled() -> Passes:
     """The passes by ``torch.compile``, for all optimisers of this process: they are compiled once, when first used."""
-    return Passes(_compiled(deviate), _compiled(curve))
+    failed: list[Exception] = []
+    return Passes(_compiled(deviate, failed), _compiled(curve, failed))
 
 
 def _apology(error: Exception) -> str:
