@@ -37,9 +37,10 @@ class SameNoise(br.optim.IVON):
                 generator = torch.Generator().manual_seed(mixed(self.draws, index))
                 parts.append(shards.part(torch.randn(p.shape, generator=generator), p).reshape(-1))
                 p.grad = None
-            flat.noise.copy_(torch.cat(parts))
-            flat._seed = self.draws
-            flat.draw(self.draws, 0, False)
+            if not self._collected:
+                flat.forget()
+            flat.known_noise(self.draws).copy_(torch.cat(parts))
+            flat.draw(self.draws, 0, negative=False, again=True)
 
 
 def network():

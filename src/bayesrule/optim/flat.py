@@ -191,7 +191,7 @@ class FlatGroup:
         self._weights = None
         self._weights = weights = self.room()
         if again:
-            self._deviate(self._known_noise(seed), offset, weights)
+            self._deviate(self.known_noise(seed), offset, weights)
         else:
             self._deviate(weights.normal_(generator=self.generator.manual_seed(seed)), 0, weights)
         scale = (-1 if negative else 1) / math.sqrt(self.examples)
@@ -203,7 +203,8 @@ class FlatGroup:
             torch.add(m, w, alpha=scale, out=w)
         self._put(drawn)
 
-    def _known_noise(self, seed: int) -> Tensor:
+    def known_noise(self, seed: int) -> Tensor:
+        """The noise of a seed, drawn when it is not that of the last one."""
         if self.noise is None:
             self.noise = self._new()
         if seed != self._seed:
@@ -297,7 +298,7 @@ def _piece(vector: Tensor, start: int, count: int) -> Tensor:
 
     A compiled function looks closely at views each time it is called, which takes longer than the arithmetic.
     """
-    return vector.new_empty(0).set_(vector.untyped_storage(), start, (count,))
+    return vector.new_empty(0).set_(vector.untyped_storage(), start, (count,), (1,))
 
 
 def pulled(slope: Tensor, p: Tensor, pull: float | Tensor, centre: float | Tensor, out: Tensor) -> Tensor:
