@@ -178,7 +178,8 @@ def _array(path: Path, most: int) -> Tensor:
         if "X.npy" not in held:
             raise ValueError(f"it must have an array X, but has {', '.join(held) or 'nothing'}")
         _check_bytes(path, held["X.npy"] // 4, most)  # before it is unpacked
-        array = np.load(path, allow_pickle=False)["X"]
+        with np.load(path, allow_pickle=False) as opened:
+            array = opened["X"]
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     if array.ndim not in (3, 4) or 0 in array.shape or array.dtype.kind not in "uif":

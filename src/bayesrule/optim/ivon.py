@@ -34,7 +34,6 @@ class IVON(Natural):
     def _observe(self, flat: FlatGroup) -> Tensor:
         """ĝ·(w − m), which is ĥ/(λ(h + δ))."""
         torch._foreach_mul_(flat.deviations(), flat.grads())
-        assert flat.weights is not None
         return flat.weights
 
     def _learn(self, flat: FlatGroup) -> None:
